@@ -87,7 +87,7 @@ class StoreLocked(StoreError):  # noqa: N818 - named for what happened
 
 
 class ToolDenied(QuiesceError):  # noqa: N818 - named for what happened
-    """Raised by a `prepare` hook to refuse one call: the call gets an error result with this reason, its siblings go on."""
+    """Raised by a `prepare` hook to refuse one call: it gets an error result with this reason, its siblings go on."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -149,12 +149,18 @@ class ErrorInfo(Record):
 
 @frozen
 class Reason(Record):
-    """Why a turn ended: completed, blocked, max-tokens, aborted (with a cause), error (message, code), interrupted, forked."""
+    """Why a turn ended; it prints as its kind.
+
+    completed, blocked, max-tokens, aborted (with a cause), error (with message and code), interrupted, forked.
+    """
 
     kind: str
     cause: Any = None
     message: str | None = None
     code: str | None = None
+
+    def __str__(self) -> str:
+        return self.kind
 
 
 # --- bodies ------------------------------------------------------------------------------------------------------
@@ -243,7 +249,7 @@ class ToolCall(Record):
 
 @frozen
 class ToolResult(Record):
-    """The one answer to a call. `error` labels an error result; `meta` is for people and programs, not for the model."""
+    """The one answer to a call. `error` labels an error result; `meta` is not for the model."""
 
     TYPE: ClassVar[str] = "tool/result"
     turn: int
@@ -268,7 +274,7 @@ class LateResult(Record):
 
 @frozen
 class InboxSpliced(Record):
-    """The durable inbox changed: at `start` of the `target` queue, `removed_count` messages left and `inserted` came."""
+    """The durable inbox changed: at `start` of queue `target`, `removed_count` messages left and `inserted` came."""
 
     TYPE: ClassVar[str] = "agent/inbox/spliced"
     target: str

@@ -1,0 +1,164 @@
+"""History: what a model sees of a log, derived from its events one at a time.
+
+1. A message event appends its message; one that replaces (compaction) takes the place of those in its range.
+2. An answer with nothing in it is left out; so is everything that is not a message.
+3. `sendable` gives the view that every provider's contract starts from: right after an assistant message come the
+   results of its calls, one per call, in call order, then everything else in log order. A log that quiesce wrote is in
+   that order already; one from elsewhere is brought into it, and a call that was never answered there is answered here,
+   in the view only (closed history is never rewritten).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from attrs import Factory, define, frozen
+
+from quiesce.protocol.events import (
+    AssistantMessage,
+    ModelMessage,
+    Replace,
+    TextBlock,
+    ToolCallBlock,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from quiesce.protocol.events import Block, Event
+    from quiesce.protocol.model import Visible
+
+__all__ = ["Entry", "History", "history_of", "sendable", "sendable_problems"]
+
+
+@frozen
+class Entry:
+    """One message of the history, with the seq of its event and the step it belongs to ((0, 0) for input)."""
+
+    seq: int
+    turn: int
+    step: int
+    message: Visible
+
+
+@define
+class History:
+    """The model-visible messages of a log, kept up to date event by event."""
+
+    _entries: list[Entry] = Factory(list)
+
+    def observe(self, event: Event) -> None:
+        """Take the next committed event of the log."""
+        entry = _entry(event)
+        if isinstance(event.surface_op, Replace):
+            self._replace(event.surface_op, entry)
+        elif entry is not None:
+            self._entries.append(entry)
+
+    def entries(self) -> Sequence[Entry]:
+        """The messages up to now. What is returned never changes; taking it copies nothing but references."""
+        return tuple(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _replace(self, operation: Replace, entry: Entry | None) -> None:
+        covered = [at for at, old in enumerate(self._entries) if operation.start_seq <= old.seq <= operation.end_seq]
+        place = covered[0] if covered else len(self._entries)
+        gone = frozenset(covered)
+        kept = [old for at, old in enumerate(self._entries) if at not in gone]
+        self._entries = [*kept[:place], *([entry] if entry is not None else []), *kept[place:]]
+
+
+def history_of(events: Iterable[Event]) -> History:
+    """The history of a whole log."""
+    history = History()
+    for event in events:
+        history.observe(event)
+    return history
+
+
+def sendable(entries: Sequence[Entry]) -> tuple[Visible, ...]:
+    """The messages in the order every provider's contract starts from: see rule 3 above."""
+    results = _results_by_step(entries)
+    return tuple(message for entry in entries for message in _placed(entry, results))
+
+
+def sendable_problems(messages: Sequence[Visible]) -> list[str]:
+    """What would make a provider refuse these messages for their calls and results; empty if nothing would.
+
+    It reads the messages alone and knows nothing of how they were made.
+    """
+    problems: list[str] = []
+    due: list[ToolCallBlock] = []
+    for at, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            problems += _misplaced(at, message, due)
+            continue
+        problems += [f"message {at}: call {call.id!r} is not answered before it" for call in due]
+        due = list(message.calls) if isinstance(message, ModelMessage) else []
+    return problems + [f"at the end: call {call.id!r} is not answered" for call in due]
+
+
+def _misplaced(at: int, message: ToolMessage, due: list[ToolCallBlock]) -> list[str]:
+    if not due:
+        return [f"message {at}: a result of {message.tool_call_id!r} answers no call before it"]
+    call = due.pop(0)
+    found = []
+    if message.tool_call_id != call.id:
+        found.append(f"message {at}: a result of {message.tool_call_id!r} stands where {call.id!r} is due")
+    if message.is_error and not any(isinstance(block, TextBlock) and block.text.strip() for block in message.content):
+        found.append(f"message {at}: an error result without text")
+    return found
+
+
+# --- how an event becomes an entry -------------------------------------------------------------------------------
+
+
+def _entry(event: Event) -> Entry | None:
+    match event.body:
+        case UserMessage() as message:
+            return Entry(event.seq, 0, 0, message)
+        case AssistantMessage(turn=turn, step=step, message=message) if _says_something(message.content):
+            return Entry(event.seq, turn, step, message)
+        case ToolResult(turn=turn, step=step, message=message):
+            return Entry(event.seq, turn, step, message)
+        case _:
+            return None
+
+
+def _says_something(content: tuple[Block, ...]) -> bool:
+    return any(not isinstance(block, TextBlock) or block.text.strip() for block in content)
+
+
+# --- how results find their calls --------------------------------------------------------------------------------
+
+_StepLabel = tuple[int, int, str]
+_UNANSWERED: Final = (
+    "No result of this call was recorded. Its outcome is unknown: it may have taken effect. Check before repeating it."
+)
+
+
+def _results_by_step(entries: Sequence[Entry]) -> dict[_StepLabel, Iterator[ToolMessage]]:
+    found: dict[_StepLabel, list[ToolMessage]] = {}
+    for entry in entries:
+        if isinstance(entry.message, ToolMessage):
+            found.setdefault((entry.turn, entry.step, entry.message.tool_call_id), []).append(entry.message)
+    return {label: iter(messages) for label, messages in found.items()}
+
+
+def _placed(entry: Entry, results: dict[_StepLabel, Iterator[ToolMessage]]) -> Iterator[Visible]:
+    if isinstance(entry.message, ToolMessage):
+        return  # it stands after its call, or nowhere: an answer without a call is never sent
+    yield entry.message
+    if isinstance(entry.message, ModelMessage):
+        for index, call in enumerate(entry.message.calls):
+            answer = next(results.get((entry.turn, entry.step, call.id), iter(())), None)
+            yield answer or _synthetic(call, f"unanswered-{entry.seq}-{index}")
+
+
+def _synthetic(call: ToolCallBlock, message_id: str) -> ToolMessage:
+    return ToolMessage("tool", call.id, (TextBlock(_UNANSWERED),), is_error=True, id=message_id)

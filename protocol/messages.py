@@ -1,0 +1,211 @@
+"""The typed messages that the three actors, the user's handle and observers exchange, with the type of each reply.
+
+| message                  | from -> to                  | reply                                             |
+|--------------------------|-----------------------------|---------------------------------------------------|
+| Append                   | driver, scheduler -> session| Committed: the events are durable                 |
+| Subscribe                | any -> session              | EventsCommitted from now on, before each append's reply |
+| ReadHistory              | driver -> session           | the entries that the next request is built from   |
+| CloseOpenTurn            | driver -> session           | Committed: the closers (none if no turn was open) |
+| RunCalls                 | driver -> scheduler         | BatchOutcome, once the batch is quiescent (G2)    |
+| AbortCalls               | driver -> scheduler         |                                                   |
+| Quiesce                  | driver -> scheduler         | Quiescent, once nothing of a batch is left        |
+| Deliver                  | user -> driver              | Receipt: the input is durable                     |
+| Cancel, WhenIdle         | user -> driver              | whether a turn was cancelled; the last turn       |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from attrs import frozen
+
+from quiesce.protocol.events import Draft, Event, Reason, ToolCallBlock, ToolResult, UserMessage
+from quiesce.protocol.history import Entry
+from quiesce.protocol.message import Message
+
+__all__ = [
+    "AbortCalls",
+    "Append",
+    "BatchOutcome",
+    "CallsAborted",
+    "CallsCompleted",
+    "CallsRejected",
+    "Cancel",
+    "CloseOpenTurn",
+    "Committed",
+    "Deliver",
+    "EventsCommitted",
+    "Observer",
+    "Quiesce",
+    "Quiescent",
+    "ReadHistory",
+    "Receipt",
+    "RunCalls",
+    "Settled",
+    "Subscribe",
+    "Target",
+    "Turn",
+    "WhenIdle",
+]
+
+Target: TypeAlias = Literal["next-turn", "next-step"]
+"""Which inbox a message enters: the one that a new turn claims from, or the one that the next step empties."""
+
+
+class Observer(Protocol):
+    """Whoever can be told of committed events: an actor ref, or anything else with a `tell` that does not block."""
+
+    def tell(self, message: EventsCommitted, /) -> None:
+        """Take the message; must not raise and must not wait."""
+        ...
+
+
+@frozen
+class Turn:
+    """How a turn ended. `text` is what the model said last in it; `reason` prints as its kind."""
+
+    number: int
+    reason: Reason
+    text: str
+    steps: int
+
+
+# --- session -----------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Committed:
+    """These events are durable, in this order."""
+
+    events: tuple[Event, ...]
+
+
+@frozen
+class Append(Message[Committed]):
+    """Validate all drafts, number and store them: all or nothing. May be pipelined: ask now, await the reply later."""
+
+    drafts: tuple[Draft, ...]
+
+
+@frozen
+class EventsCommitted(Message[None]):
+    """Told to observers, in log order, before the appender gets its reply."""
+
+    events: tuple[Event, ...]
+
+
+@frozen
+class Subscribe(Message[int]):
+    """Tell `observer` of every event committed from now on. The reply is the seq of the first one it will be told of."""
+
+    observer: Observer
+
+
+@frozen
+class ReadHistory(Message[Sequence[Entry]]):
+    """The model-visible history as it is now."""
+
+
+@frozen
+class CloseOpenTurn(Message[Committed]):
+    """Append the closers of the open turn; nothing if there is none."""
+
+    cause: Literal["interrupted", "forked"]
+
+
+# --- scheduler ---------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Settled:
+    """A finalized result that is not in the log: what the call of that index in its message really returned."""
+
+    index: int
+    body: ToolResult
+
+
+@frozen
+class CallsCompleted:
+    """Every call is answered in the log. What the results brought along for the step and the turn is here."""
+
+    context: tuple[UserMessage, ...] = ()
+    concludes_turn: bool = False
+    blocks_turn: str | None = None
+
+
+@frozen
+class CallsAborted:
+    """The batch was aborted: what had finished is kept, each other call is answered as aborted, all in the log."""
+
+    cause: str
+
+
+@frozen
+class CallsRejected:
+    """The scheduler failed, and nothing of the batch can write any more. `settled` is in call order."""
+
+    failure: BaseException
+    settled: tuple[Settled, ...] = ()
+
+
+BatchOutcome: TypeAlias = CallsCompleted | CallsAborted | CallsRejected
+
+
+@frozen
+class RunCalls(Message[BatchOutcome]):
+    """Run the calls of one step; answered only when the batch is quiescent."""
+
+    turn: int
+    step: int
+    calls: tuple[ToolCallBlock, ...]
+
+
+@frozen
+class AbortCalls(Message[None]):
+    """Start no more calls, cancel the live bodies, answer what never started. Nothing if no batch is running."""
+
+    cause: str
+
+
+@frozen
+class Quiescent:
+    """Nothing of any batch is running or writing."""
+
+
+@frozen
+class Quiesce(Message[Quiescent]):
+    """Wait until no batch is running; a running one is aborted first."""
+
+
+# --- driver ------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Receipt:
+    """The message is durable. `turn` ends with the turn that claims it, or raises that turn's `TurnFailed`."""
+
+    message_id: str
+    turn: Awaitable[Turn]
+
+
+@frozen
+class Deliver(Message[Receipt]):
+    """Put `message` into the durable inbox `target`; with `wake`, start a turn for it if none is running."""
+
+    message: UserMessage
+    target: Target
+    wake: bool
+
+
+@frozen
+class Cancel(Message[bool]):
+    """End the running turn as aborted. Queued input is dropped unless `keep_inbox`. False if no turn was running."""
+
+    cause: str = "user"
+    keep_inbox: bool = False
+
+
+@frozen
+class WhenIdle(Message[Turn | None]):
+    """Answered when no turn is running or due: the last turn of this agent's life, if there was one."""

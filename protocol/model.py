@@ -1,0 +1,213 @@
+"""What a model is asked and what it answers, in no provider's dialect; and the pure assembly of a streamed answer.
+
+A model answers with a stream of deltas. `ReplyAssembler` folds them into content blocks and knows at every moment what
+was delivered so far, so that a cut stream keeps its text and loses its half calls (behaviour: turns).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from attrs import Factory, define, frozen
+
+from quiesce.protocol.events import (
+    Block,
+    JsonObject,
+    ModelMessage,
+    OpaqueBlock,
+    ReasoningBlock,
+    TextBlock,
+    ToolCallBlock,
+    ToolMessage,
+    UserMessage,
+)
+from quiesce.protocol.storable import clean_text, make_storable
+
+__all__ = [
+    "BlockDone",
+    "CallDelta",
+    "Delta",
+    "Finished",
+    "ModelRequest",
+    "ReasoningDelta",
+    "ReplyAssembler",
+    "StopReason",
+    "TextDelta",
+    "ToolSpec",
+    "Visible",
+]
+
+Visible: TypeAlias = UserMessage | ModelMessage | ToolMessage
+"""A message as a model sees it."""
+
+StopReason: TypeAlias = Literal["stop", "tool-calls", "max-tokens"]
+"""Why a model stopped writing by itself."""
+
+
+@frozen
+class ToolSpec:
+    """A tool as a model is told of it; `parameters` is a JSON schema of an object."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+@frozen
+class ModelRequest:
+    """One request: the history, the tools on offer, and where in which session it is made.
+
+    In `messages` every call is answered, in call order, right after the message that made it.
+    """
+
+    session_id: str
+    turn: int
+    step: int
+    messages: tuple[Visible, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    system: str | None = None
+
+
+@frozen
+class TextDelta:
+    """More text."""
+
+    text: str
+
+
+@frozen
+class ReasoningDelta:
+    """More reasoning."""
+
+    text: str
+
+
+@frozen
+class CallDelta:
+    """A part of the call that is number `index` of the answer: its label and name come once, arguments in pieces."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@frozen
+class BlockDone:
+    """A block that arrives whole (opaque reasoning, a complete call)."""
+
+    block: Block
+
+
+@frozen
+class Finished:
+    """The end of a complete answer. Calls are complete only once this has arrived."""
+
+    reason: StopReason = "stop"
+    usage: JsonObject | None = None
+    source: JsonObject | None = None
+
+
+Delta: TypeAlias = TextDelta | ReasoningDelta | CallDelta | BlockDone | Finished
+
+
+@define
+class _Draft:
+    """One block while it is being streamed."""
+
+    kind: type[TextBlock | ReasoningBlock | ToolCallBlock]
+    index: int = -1
+    id: str = ""
+    name: str = ""
+    parts: list[str] = Factory(list)
+
+
+@define
+class ReplyAssembler:
+    """Folds deltas, in the order they come, into the blocks of one assistant message.
+
+    Text from a model is foreign text: what cannot be stored in it (a lone surrogate, NUL) is replaced visibly.
+    """
+
+    finished: Finished | None = None
+    _blocks: list[_Draft | Block] = Factory(list)
+
+    def add(self, delta: Delta) -> None:
+        """Take the next delta of the stream."""
+        match delta:
+            case TextDelta(text):
+                self._open(TextBlock).parts.append(text)
+            case ReasoningDelta(text):
+                self._open(ReasoningBlock).parts.append(text)
+            case CallDelta():
+                self._add_call(delta)
+            case BlockDone(block):
+                self._blocks.append(block)
+            case Finished():
+                self.finished = delta
+
+    @property
+    def delivered(self) -> bool:
+        """Whether anything that a reader could have seen has arrived."""
+        return bool(self._blocks)
+
+    def complete(self) -> tuple[Block, ...]:
+        """The blocks of a finished answer; without its calls if the token limit cut it."""
+        blocks = tuple(_whole(item) for item in self._blocks)
+        if self.finished is not None and self.finished.reason == "max-tokens":
+            return _without_calls(blocks)
+        return blocks
+
+    def interrupted(self) -> tuple[Block, ...]:
+        """The blocks of an answer that was cut: its text, none of its calls."""
+        return _without_calls(tuple(_whole(item) for item in self._blocks))
+
+    def _open(self, kind: type[TextBlock | ReasoningBlock]) -> _Draft:
+        last = self._blocks[-1] if self._blocks else None
+        if isinstance(last, _Draft) and last.kind is kind:
+            return last
+        fresh = _Draft(kind)
+        self._blocks.append(fresh)
+        return fresh
+
+    def _add_call(self, delta: CallDelta) -> None:
+        call = self._find_call(delta)
+        call.id = call.id or delta.id
+        call.name = call.name or delta.name
+        call.parts.append(delta.arguments)
+
+    def _find_call(self, delta: CallDelta) -> _Draft:
+        """The open call of that index; a second label on one index is another call (some servers count nothing)."""
+        for item in reversed(self._blocks):
+            if isinstance(item, _Draft) and item.kind is ToolCallBlock and item.index == delta.index:
+                if delta.id and item.id and delta.id != item.id:
+                    break
+                return item
+        fresh = _Draft(ToolCallBlock, delta.index)
+        self._blocks.append(fresh)
+        return fresh
+
+
+def _whole(item: _Draft | Block) -> Block:
+    if not isinstance(item, _Draft):
+        return _storable(item)
+    body = clean_text("".join(item.parts))
+    if item.kind is ToolCallBlock:
+        return ToolCallBlock(clean_text(item.id), clean_text(item.name), body)
+    return TextBlock(body) if item.kind is TextBlock else ReasoningBlock(body)
+
+
+def _storable(block: Block) -> Block:
+    match block:
+        case ToolCallBlock(id=call_id, name=name, arguments=arguments, shape=None):
+            return ToolCallBlock(clean_text(call_id), clean_text(name), clean_text(arguments))
+        case TextBlock(text=text, shape=None):
+            return TextBlock(clean_text(text))
+        case OpaqueBlock(data=data):
+            return OpaqueBlock(make_storable(data))
+        case _:
+            return block
+
+
+def _without_calls(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    return tuple(block for block in blocks if not isinstance(block, ToolCallBlock))

@@ -1,0 +1,111 @@
+"""PendingCalls: which calls of the open step are unanswered. THE one implementation, for live, replay, resume and fork.
+
+It watches committed events, one at a time, in order:
+
+1. an assistant message registers its calls, in call order;
+2. `tool/call` marks the first unrecorded call of that label as recorded and remembers the seq;
+3. `tool/result` of the same turn and step answers the first unanswered call of that label;
+4. `step/end`, `turn/start` and `turn/end` forget the rest;
+5. a message that replaces others (compaction) registers and answers nothing.
+
+A call is (turn, step, index in its message). Provider ids are labels: they may be empty or repeated, and since records
+and results both stand in call order, "the first of that label" crosses nothing. It holds identities, never events, so
+that a log of any length is watched in constant memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attrs import Factory, define, evolve, frozen
+
+from quiesce.protocol.events import AssistantMessage, StepEnd, ToolCall, ToolResult, TurnEnd, TurnStart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quiesce.protocol.events import Body, Event
+
+__all__ = ["PendingCall", "PendingCalls"]
+
+
+@frozen
+class PendingCall:
+    """The identity of one unanswered call. `recorded_seq` is the seq of its `tool/call`, None before there is one."""
+
+    turn: int
+    step: int
+    index: int
+    call_id: str
+    name: str
+    recorded_seq: int | None = None
+
+
+@define
+class PendingCalls:
+    """The unanswered calls of the open step, in call order."""
+
+    _recorded: dict[int, PendingCall] = Factory(dict)
+    _unrecorded: dict[int, PendingCall] = Factory(dict)
+
+    def observe(self, event: Event) -> None:
+        """Take the next committed event of the log."""
+        body = event.body
+        kind = type(body)
+        if kind in _FORGETTING:
+            self._recorded.clear()
+            self._unrecorded.clear()
+        elif kind in _WATCHED and event.surface_op in (None, "append"):
+            self._watch(body, event.seq)
+
+    def _watch(self, body: Body, seq: int) -> None:
+        match body:
+            case AssistantMessage(turn=turn, step=step, message=message):
+                for index, call in enumerate(message.calls):
+                    self._unrecorded[index] = PendingCall(turn, step, index, call.id, call.name)
+            case ToolCall(turn=turn, step=step, call_id=label):
+                if (call_ := _first(self._unrecorded, turn, step, label)) is not None:
+                    del self._unrecorded[call_.index]
+                    self._recorded[call_.index] = evolve(call_, recorded_seq=seq)
+            case ToolResult(turn=turn, step=step, message=result):
+                if (call_ := self.find(turn, step, result.tool_call_id)) is not None:
+                    self._recorded.pop(call_.index, None) or self._unrecorded.pop(call_.index)
+
+    def find(self, turn: int, step: int, label: str) -> PendingCall | None:
+        """The first unanswered call of that label in that step, or None."""
+        recorded = _first(self._recorded, turn, step, label)
+        unrecorded = _first(self._unrecorded, turn, step, label)
+        if recorded is None or unrecorded is None:
+            return recorded or unrecorded
+        return min(recorded, unrecorded, key=_index)
+
+    def find_unrecorded(self, turn: int, step: int, label: str) -> PendingCall | None:
+        """The first call of that label in that step that has neither a record nor an answer, or None."""
+        return _first(self._unrecorded, turn, step, label)
+
+    def first(self) -> PendingCall | None:
+        """The first unanswered call: the one that the next result must answer."""
+        heads = [calls[min(calls)] for calls in (self._recorded, self._unrecorded) if calls]
+        return min(heads, key=_index, default=None)
+
+    def copy(self) -> PendingCalls:
+        """The same calls, to be watched on from here independently."""
+        return PendingCalls(dict(self._recorded), dict(self._unrecorded))
+
+    def __len__(self) -> int:
+        return len(self._recorded) + len(self._unrecorded)
+
+    def __iter__(self) -> Iterator[PendingCall]:
+        return iter(sorted((*self._recorded.values(), *self._unrecorded.values()), key=_index))
+
+
+_FORGETTING = frozenset({StepEnd, TurnStart, TurnEnd})
+_WATCHED = frozenset({AssistantMessage, ToolCall, ToolResult})
+
+
+def _first(calls: dict[int, PendingCall], turn: int, step: int, label: str) -> PendingCall | None:
+    return next((c for c in calls.values() if c.call_id == label and c.step == step and c.turn == turn), None)
+
+
+def _index(call: PendingCall) -> int:
+    return call.index

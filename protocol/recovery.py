@@ -1,0 +1,90 @@
+"""Recovery: the results that a failed, killed or forked step still owes, and the closers of an open turn.
+
+Both are built from `PendingCalls`, so they are the same for the live driver, resume and fork. Nothing here retries,
+removes, or turns a failed turn into a success. What a call is labelled depends on one fact (behaviour: recovery):
+
+    recorded (a durable tool/call)?   yes -> TOOL_OUTCOME_UNKNOWN      no -> TOOL_NOT_STARTED
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from quiesce.protocol.events import Draft, Reason, StepEnd, ToolResult, TurnEnd, draft
+from quiesce.protocol.outcome import failure, result_body
+from quiesce.protocol.rules import LogState, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from quiesce.protocol.pending import PendingCall
+
+__all__ = ["Cause", "closers", "recovery_results"]
+
+Cause: TypeAlias = Literal["failed", "interrupted", "forked"]
+"""Why calls are unanswered: their step failed, their process died, or the session was forked from another."""
+
+_UNKNOWN: Final = (
+    "This call was recorded as started, but no result of it was recorded. Its outcome is unknown: it may have taken "
+    "effect. Repeat it only if it only reads or is idempotent; otherwise check for its effects first, or ask the user."
+)
+_NOT_STARTED: Final = "This call was never started, so it had no effect. Ask for it again if it is still wanted."
+_FORKED_UNKNOWN: Final = (
+    "This conversation was forked off while the call was running, so its outcome is unknown here: the original "
+    "conversation may have completed it. Repeat it only if it only reads or is idempotent; otherwise check for its "
+    "effects first, or ask the user."
+)
+_FORKED_NOT_STARTED: Final = (
+    "This conversation was forked off before the call was started here, but the original conversation may have run it "
+    "since. If it is still wanted, check for its effects before asking for it again, unless it only reads."
+)
+
+_TEXTS: Final[dict[tuple[bool, bool], tuple[str, str]]] = {
+    # (recorded, forked): (code, text)
+    (True, False): ("TOOL_OUTCOME_UNKNOWN", _UNKNOWN),
+    (False, False): ("TOOL_NOT_STARTED", _NOT_STARTED),
+    (True, True): ("TOOL_OUTCOME_UNKNOWN", _FORKED_UNKNOWN),
+    (False, True): ("TOOL_NOT_STARTED", _FORKED_NOT_STARTED),
+}
+
+
+def recovery_results(
+    pending: Iterable[PendingCall],
+    cause: Cause,
+    message_id: Callable[[PendingCall, int], str],
+    settled: Mapping[int, ToolResult] | None = None,
+) -> tuple[Draft, ...]:
+    """A result for each pending call, in call order: the settled one where there is one, else a recovery result.
+
+    `settled` maps a call's index to a result that its tool really returned (G3). `message_id` names the message of a
+    recovery result, given the call and the position of the draft in what is returned.
+    """
+    kept = settled or {}
+    return tuple(
+        draft(
+            kept.get(call.index) or _recovery_body(call, cause, message_id(call, position)),
+            sources=None if call.recorded_seq is None else (call.recorded_seq,),
+        )
+        for position, call in enumerate(pending)
+    )
+
+
+def closers(state: LogState, cause: Literal["interrupted", "forked"]) -> tuple[Draft, ...]:
+    """What closes the open turn of a log that ends in `state`; empty if none is open, so closing twice adds nothing.
+
+    The ids of its messages are derived from call and seq, so that two readers of one log close it in the same words.
+    """
+    if state.phase is Phase.IDLE:
+        return ()
+    results = recovery_results(
+        state.pending,
+        cause,
+        lambda call, position: f"interrupted-tool-result-{call.call_id}-{state.next_seq + position}",
+    )
+    step_end = (draft(StepEnd(state.turn, state.step)),) if state.phase is Phase.STEP else ()
+    return (*results, *step_end, draft(TurnEnd(state.turn, Reason(cause))))
+
+
+def _recovery_body(call: PendingCall, cause: Cause, message_id: str) -> ToolResult:
+    code, text = _TEXTS[call.recorded_seq is not None, cause == "forked"]
+    return result_body(failure(code, text), turn=call.turn, step=call.step, call_id=call.call_id, message_id=message_id)
