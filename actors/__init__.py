@@ -1,0 +1,57 @@
+"""What runs: the agent runtime. `quiesce.actors.kernel` is the actor runtime under it, useful alone."""
+
+from __future__ import annotations
+
+from quiesce.actors.agent import Agent
+from quiesce.actors.attempts import Model, RetryPolicy
+from quiesce.actors.hooks import Hooks, ToolInvocation
+from quiesce.actors.models import ScriptedModel, call, fail, say
+from quiesce.actors.results import Result
+from quiesce.actors.runtime import Runtime, fork_session
+from quiesce.actors.sources import Sources
+from quiesce.actors.stores import MemoryStore, SqliteStore, Store
+from quiesce.actors.tools import Tool, Toolbox, tool
+from quiesce.protocol.errors import (
+    InputDropped,
+    InputParked,
+    InvalidInput,
+    ModelError,
+    QuiesceError,
+    RecoveryFailed,
+    StoreError,
+    ToolDenied,
+    TurnFailed,
+)
+from quiesce.protocol.messages import Turn
+
+__all__ = [
+    "Agent",
+    "Hooks",
+    "InputDropped",
+    "InputParked",
+    "InvalidInput",
+    "MemoryStore",
+    "Model",
+    "ModelError",
+    "QuiesceError",
+    "RecoveryFailed",
+    "Result",
+    "RetryPolicy",
+    "Runtime",
+    "ScriptedModel",
+    "Sources",
+    "SqliteStore",
+    "Store",
+    "StoreError",
+    "Tool",
+    "ToolDenied",
+    "ToolInvocation",
+    "Toolbox",
+    "Turn",
+    "TurnFailed",
+    "call",
+    "fail",
+    "fork_session",
+    "say",
+    "tool",
+]

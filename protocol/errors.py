@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from quiesce.protocol.messages import Turn
     from quiesce.protocol.rules import Break
 
 __all__ = [
+    "InputDropped",
+    "InputParked",
     "InvalidInput",
     "LeaseLost",
     "LogError",
     "ModelError",
     "QuiesceError",
+    "RecoveryFailed",
     "RuleBroken",
     "SessionExists",
     "SessionHeld",
     "SessionNotFound",
+    "StepLimitReached",
     "StoreError",
     "StoreFull",
     "StoreLocked",
     "ToolDenied",
+    "TurnFailed",
     "UnreadableLog",
 ]
 
@@ -31,7 +37,7 @@ class QuiesceError(Exception):
     """The root of all errors that quiesce raises on purpose."""
 
 
-class InvalidInput(QuiesceError, ValueError):  # noqa: N818 - named for what happened, as trio's errors are
+class InvalidInput(QuiesceError, ValueError):
     """The caller's fault: a value was refused before anything was stored or started. The text names the field."""
 
 
@@ -39,7 +45,7 @@ class LogError(QuiesceError):
     """The log's state stands in the way."""
 
 
-class RuleBroken(LogError):  # noqa: N818 - named for what happened
+class RuleBroken(LogError):
     """An append was refused by the rules of the log; nothing was stored. `breaks` names each rule and why."""
 
     def __init__(self, breaks: Sequence[Break]) -> None:
@@ -47,7 +53,7 @@ class RuleBroken(LogError):  # noqa: N818 - named for what happened
         self.breaks = tuple(breaks)
 
 
-class UnreadableLog(LogError):  # noqa: N818 - named for what happened
+class UnreadableLog(LogError):
     """A log cannot be read: damaged, of an unknown version, or holding an unknown event that must not be skipped.
 
     `line` is the 1-based line of the file, where there is one.
@@ -62,31 +68,75 @@ class StoreError(QuiesceError):
     """The store refused or failed; an append that raises it changed nothing."""
 
 
-class SessionNotFound(StoreError):  # noqa: N818 - named for what happened
+class SessionNotFound(StoreError):
     """The store has no such session."""
 
 
-class SessionExists(StoreError):  # noqa: N818 - named for what happened
+class SessionExists(StoreError):
     """A session of that name is there already, and a new one was asked for."""
 
 
-class SessionHeld(StoreError):  # noqa: N818 - named for what happened
+class SessionHeld(StoreError):
     """Another writer holds the session's lease. Close it there, or wait for it."""
 
 
-class LeaseLost(StoreError):  # noqa: N818 - named for what happened
+class LeaseLost(StoreError):
     """A newer writer took the lease: this one can append no more, and what it tried changed nothing."""
 
 
-class StoreFull(StoreError):  # noqa: N818 - named for what happened
+class StoreFull(StoreError):
     """The disk or the store's limit is full; nothing was stored. Make room and resume the session."""
 
 
-class StoreLocked(StoreError):  # noqa: N818 - named for what happened
+class StoreLocked(StoreError):
     """Another process kept the store locked beyond the busy time-out; nothing was stored."""
 
 
-class ToolDenied(QuiesceError):  # noqa: N818 - named for what happened
+class TurnFailed(QuiesceError):
+    """A turn failed. It is closed in the log, with every call answered; `turn` is how it ended, the cause why."""
+
+    def __init__(self, turn: Turn, failure: BaseException) -> None:
+        super().__init__(f"turn {turn.number} failed: {type(failure).__name__}: {failure}")
+        self.turn = turn
+
+
+class RecoveryFailed(TurnFailed, ExceptionGroup[Exception]):
+    """A turn failed and the log refused to close it: step and turn stay open there, and resume repairs them.
+
+    An exception group of the original failure (which is its cause as well) and the log's refusal, in this order.
+    """
+
+    def __new__(cls, turn: Turn, failure: Exception, refusal: Exception) -> Self:
+        return ExceptionGroup.__new__(cls, f"turn {turn.number} failed and could not be closed", [failure, refusal])
+
+    def __init__(self, turn: Turn, failure: Exception, refusal: Exception) -> None:
+        ExceptionGroup.__init__(self, f"turn {turn.number} failed and could not be closed", [failure, refusal])
+        self.turn = turn
+
+    def derive(self, excs: Sequence[Exception]) -> ExceptionGroup[Exception]:  # type: ignore[override]  # a part of it is no failed turn
+        return ExceptionGroup(self.message, excs)
+
+
+class StepLimitReached(QuiesceError):
+    """The turn took as many steps as its agent allows (`max_steps`)."""
+
+    code = "MAX_STEPS"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the turn was not over after {limit} steps, which is its max_steps")
+
+
+class InputParked(QuiesceError):
+    """The turn before this input failed, was cancelled or was blocked. The input stays queued: the next input that
+    wakes the agent takes it along.
+    """
+
+
+class InputDropped(QuiesceError):
+    """The input was dropped from the inbox by a cancel before any turn claimed it."""
+
+
+class ToolDenied(QuiesceError):
     """Raised by a `prepare` hook to refuse one call: it gets an error result with this reason, its siblings go on."""
 
     def __init__(self, reason: str) -> None:

@@ -279,8 +279,8 @@ class InboxSpliced(Record):
     TYPE: ClassVar[str] = "agent/inbox/spliced"
     target: str
     start: int
-    removed_count: int | None = None
-    inserted: tuple[UserMessage, ...] = ()
+    removed_count: int | None = field(default=None, kw_only=True)
+    inserted: tuple[UserMessage, ...]
     outcome: str | None = None
 
 

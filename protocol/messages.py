@@ -15,14 +15,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from attrs import frozen
 
-from quiesce.protocol.events import Draft, Event, Reason, ToolCallBlock, ToolResult, UserMessage
-from quiesce.protocol.history import Entry
 from quiesce.protocol.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from quiesce.protocol.events import Draft, Event, Reason, ToolCallBlock, ToolResult, UserMessage
+    from quiesce.protocol.history import Entry
+    from quiesce.protocol.inbox import Inbox, Target
 
 __all__ = [
     "AbortCalls",
@@ -36,28 +40,28 @@ __all__ = [
     "Committed",
     "Deliver",
     "EventsCommitted",
+    "HistoryView",
     "Observer",
     "Quiesce",
     "Quiescent",
     "ReadHistory",
+    "ReadStatistics",
     "Receipt",
     "RunCalls",
+    "SchedulerStatistics",
+    "SessionStopped",
     "Settled",
     "Subscribe",
-    "Target",
     "Turn",
     "WhenIdle",
 ]
-
-Target: TypeAlias = Literal["next-turn", "next-step"]
-"""Which inbox a message enters: the one that a new turn claims from, or the one that the next step empties."""
 
 
 class Observer(Protocol):
     """Whoever can be told of committed events: an actor ref, or anything else with a `tell` that does not block."""
 
-    def tell(self, message: EventsCommitted, /) -> None:
-        """Take the message; must not raise and must not wait."""
+    def tell(self, message: EventsCommitted | SessionStopped, /) -> None:
+        """Take the message without waiting. One that raises is told nothing more."""
         ...
 
 
@@ -97,14 +101,28 @@ class EventsCommitted(Message[None]):
 
 @frozen
 class Subscribe(Message[int]):
-    """Tell `observer` of every event committed from now on. The reply is the seq of the first one it will be told of."""
+    """Tell `observer` of every event committed from now on; the reply is the seq of the first one it will hear of."""
 
     observer: Observer
 
 
 @frozen
-class ReadHistory(Message[Sequence[Entry]]):
-    """The model-visible history as it is now."""
+class HistoryView:
+    """What the next turn and request are built from: the messages, the queued input, the last turn's number."""
+
+    entries: Sequence[Entry]
+    inbox: Inbox
+    turn: int
+
+
+@frozen
+class ReadHistory(Message[HistoryView]):
+    """The session as a model and a driver see it now; no copy of the log."""
+
+
+@frozen
+class SessionStopped(Message[None]):
+    """The last thing an observer is told: no event will follow."""
 
 
 @frozen
@@ -176,6 +194,23 @@ class Quiescent:
 @frozen
 class Quiesce(Message[Quiescent]):
     """Wait until no batch is running; a running one is aborted first."""
+
+
+@frozen
+class SchedulerStatistics:
+    """What a scheduler counts in its life."""
+
+    batches: int = 0
+    """Batches answered, however they ended."""
+    abandoned: int = 0
+    """Bodies given up because their tool allows it (`abandon_after`)."""
+    abandoned_live: int = 0
+    """Those of them that have not ended yet."""
+
+
+@frozen
+class ReadStatistics(Message[SchedulerStatistics]):
+    """What the scheduler has counted so far."""
 
 
 # --- driver ------------------------------------------------------------------------------------------------------

@@ -204,7 +204,7 @@ def _storable(block: Block) -> Block:
         case TextBlock(text=text, shape=None):
             return TextBlock(clean_text(text))
         case OpaqueBlock(data=data):
-            return OpaqueBlock(make_storable(data))
+            return OpaqueBlock({str(make_storable(key)): make_storable(value) for key, value in data.items()})
         case _:
             return block
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from quiesce.protocol.events import Draft, Reason, StepEnd, ToolResult, TurnEnd, draft
+from quiesce.protocol.events import Draft, EndSeed, Event, Reason, StepEnd, ToolResult, TurnEnd, draft
 from quiesce.protocol.outcome import failure, result_body
 from quiesce.protocol.rules import LogState, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from quiesce.protocol.pending import PendingCall
 
-__all__ = ["Cause", "closers", "recovery_results"]
+__all__ = ["Cause", "closers", "closing_events", "forked", "recovery_results"]
 
 Cause: TypeAlias = Literal["failed", "interrupted", "forked"]
 """Why calls are unanswered: their step failed, their process died, or the session was forked from another."""
@@ -83,6 +83,24 @@ def closers(state: LogState, cause: Literal["interrupted", "forked"]) -> tuple[D
     )
     step_end = (draft(StepEnd(state.turn, state.step)),) if state.phase is Phase.STEP else ()
     return (*results, *step_end, draft(TurnEnd(state.turn, Reason(cause))))
+
+
+def forked(prefix: Sequence[Event]) -> tuple[Event, ...]:
+    """The log of a fork: `prefix`, a mark that it was inherited, and the closers of what is open there.
+
+    What is added carries the time of the last event of `prefix`, which must not be empty.
+    """
+    state = LogState()
+    for event in prefix:
+        state.watch(event)
+    seed = draft(EndSeed(inherited=True)).at(state.next_seq, state.last_time)
+    state.watch(seed)
+    return (*prefix, seed, *closing_events(state, "forked"))
+
+
+def closing_events(state: LogState, cause: Literal["interrupted", "forked"]) -> tuple[Event, ...]:
+    """The closers of a log that ends in `state`, numbered, with the time of its last event."""
+    return tuple(item.at(state.next_seq + at, state.last_time) for at, item in enumerate(closers(state, cause)))
 
 
 def _recovery_body(call: PendingCall, cause: Cause, message_id: str) -> ToolResult:

@@ -11,7 +11,8 @@ The theory. A log is at any moment in one of three phases:
 4. A message that replaces earlier ones (compaction) rewrites the surface, not the conversation: of it only the range is
    checked.
 
-`LogState` is all the rules remember: a few numbers, the calls of the open step, and `PendingCalls`. The same state admits drafts before they are stored (`admit` refuses) and walks logs from elsewhere (`check` reports and goes on).
+`LogState` is all the rules remember: a few numbers, the calls of the open step, and `PendingCalls`. The same state
+admits drafts before they are stored (`admit` refuses) and walks logs from elsewhere (`check` reports and goes on).
 """
 
 from __future__ import annotations

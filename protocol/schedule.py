@@ -1,6 +1,6 @@
 """`Batch`: the scheduling rules of one step's calls as a state machine. No await, no clock, no tool in it.
 
-A shell asks `next_action` what to do now, does it, and reports what happened; each report may make new actions possible.
+A shell asks `next_action` what to do now, does it, and reports what happened; a report may make new actions possible.
 
     WAITING -> STARTING -> LIVE -> SETTLED -> FINALIZING -> APPENDING -> COMMITTED
                   |         |        ^            |             |
@@ -18,8 +18,8 @@ A shell asks `next_action` what to do now, does it, and reports what happened; e
 The rules it owns:
 
 1. Calls start in call order, and one is STARTING at a time: `prepare` is never asked out of order.
-2. A parallel call starts while fewer than `max_parallel` are LIVE and no exclusive call is unfinished. An exclusive call
-   starts when everything before it is COMMITTED.
+2. A parallel call starts while fewer than `max_parallel` are LIVE and no exclusive call is unfinished. An exclusive
+   call starts when everything before it is COMMITTED.
 3. Results are finalized and appended in call order, and a result that is due goes before the next start.
 4. In mode ABORTING nothing starts; what never started is answered, in order, after what did.
 5. In mode FAILING nothing starts; the first failure is kept; results are appended as far as the order allows: behind a
@@ -30,11 +30,12 @@ The rules it owns:
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import define, field, frozen
 
-from quiesce.protocol.events import CallClass
+if TYPE_CHECKING:
+    from quiesce.protocol.events import CallClass
 
 __all__ = ["Action", "Batch", "CallState", "Commit", "Mode", "Start"]
 
@@ -63,14 +64,14 @@ class Mode(Enum):
 
 @frozen
 class Start:
-    """Classify call `index` now, and `try_start` it with that class."""
+    """Classify call `index` now, and `try_start` it with that class: it may have become another one meanwhile."""
 
     index: int
 
 
 @frozen
 class Commit:
-    """Finalize call `index` and report `finalized` or `lost`."""
+    """Say `committing`, finalize the outcome of call `index`, and report `finalized` or `lost`."""
 
     index: int
 
@@ -108,6 +109,7 @@ class Batch:
     _next_commit: int = 0
     _committed: int = 0
     _gap: bool = False
+    _stalled: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._states = [_S.WAITING] * self.size
@@ -126,6 +128,7 @@ class Batch:
         """Start call `index` if its class allows that now (rule 2); if not, it is considered again after a report."""
         alone = call_class == "exclusive"
         if alone and self._committed < index:
+            self._stalled = True
             return False
         self._move(index, _S.STARTING)
         self._starting = index
@@ -166,6 +169,10 @@ class Batch:
         """Call `index` will have no result: its body did not run or was cancelled, or `finalize` raised."""
         self._move(index, _S.LOST)
 
+    def committing(self, index: int) -> None:
+        """The shell has begun to finalize call `index`."""
+        self._move(index, _S.FINALIZING)
+
     def finalized(self, index: int) -> bool:
         """The outcome of call `index` passed `finalize`. Whether it may be appended; if not, it is HELD (rule 5)."""
         self._move(index, _S.HELD if self._gap else _S.APPENDING)
@@ -184,8 +191,7 @@ class Batch:
     def record_failed(self, index: int, error: BaseException) -> None:
         """The log refused the tool/call of call `index`: its body will not run, nothing more is appended."""
         self._gap = True
-        if self._states[index] in _MOVES and _S.LOST in _MOVES[self._states[index]]:
-            self._move(index, _S.LOST)
+        self._move(index, _S.LOST)
         self.fail(error)
 
     def abort(self, cause: str) -> bool:
@@ -223,7 +229,9 @@ class Batch:
         return False
 
     def _may_consider_start(self) -> bool:
-        if self.mode is not Mode.RUNNING or self._starting is not None or self._next_start == self.size:
+        if self.mode is not Mode.RUNNING or self._stalled or self._starting is not None:
+            return False
+        if self._next_start == self.size:
             return False
         if self._exclusive is not None and self._states[self._exclusive] in _UNFINISHED:
             return False
@@ -233,6 +241,7 @@ class Batch:
         was = self._states[index]
         if to not in _MOVES.get(was, frozenset()):
             raise AssertionError(f"call {index} cannot go from {was.value} to {to.value}")
+        self._stalled = False
         self._states[index] = to
         self._busy += (to in _BUSY) - (was in _BUSY)
         self._live += (to is _S.LIVE) - (was is _S.LIVE)

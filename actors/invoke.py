@@ -1,0 +1,300 @@
+"""Running one tool body to its end, and saying how it ended.
+
+    READY -----> RUNNING -----> ENDED        the body returned or raised
+      |           |   |
+      |           |   +-> OVERDUE --> ENDED  its time-out came first: timed out, whatever the body still does
+      |           +-> CANCELLED ----> ENDED  cancelled; what it returned or raised all the same is kept
+      +-> REFUSED ------------------> ENDED  cancelled before it could start: the body has not run
+
+The first cause wins: a time-out does not touch a body that was cancelled, nor a cancel one that timed out. Trio has no
+kill, so each arrow to ENDED is an end of the body itself: one that shields itself, or blocks in a thread, is waited
+for, and a warning names it every ten seconds.
+
+A call holds its thread or process from before its time-out starts until it has ended, so that waiting for one is not
+counted. Threads are not limited unless the host says so: each agent runs at most `max_parallel` bodies, and a limit
+that agents share could make a tool wait for a thread that an agent inside it needs. (Trio's own limit, 40 for the whole
+run, would do so silently.) Processes default to the number of processors.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import structlog
+import trio
+from attrs import Factory, frozen
+
+from quiesce.actors.isolation import WorkerError, run_in_process
+from quiesce.actors.results import error_text, raised_outcome, to_outcome
+from quiesce.protocol.outcome import ToolOutcome, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from quiesce.actors.hooks import HookChain, ToolInvocation
+    from quiesce.actors.tools import AnyTool
+
+__all__ = ["Body", "BodyEnd", "Ending", "Slots", "outcome_of", "run_body"]
+
+_WARN_EVERY: Final = 10.0
+"""Seconds between two warnings about a body that was cancelled and has not ended."""
+
+Ending: TypeAlias = Literal["returned", "raised", "timed-out", "cancelled", "not-started"]
+
+
+@frozen
+class BodyEnd:
+    """How a body ended: `returned` with `value`, `raised` with `error`, or one of the ends without a result.
+
+    `cancel_requested` says that the body had been cancelled when it returned or raised: it may have done so because of
+    it. What a body returned or raised after its time-out is here too, but it is no result.
+    """
+
+    how: Ending
+    value: object = None
+    error: Exception | None = None
+    cancel_requested: bool = False
+
+
+@frozen
+class Slots:
+    """How many bodies may have a thread or a process at once; None is any number. For all agents of a Trio run."""
+
+    threads: trio.CapacityLimiter | None = None
+    processes: trio.CapacityLimiter | None = Factory(lambda: trio.CapacityLimiter(os.cpu_count() or 1))
+
+    def of(self, tool: AnyTool) -> trio.CapacityLimiter | None:
+        """What limits the bodies of `tool`; those that run in their own task need nothing."""
+        return {"task": None, "thread": self.threads, "process": self.processes}[tool.runs]
+
+
+_shared_slots: trio.lowlevel.RunVar[Slots] = trio.lowlevel.RunVar("quiesce tool slots")
+
+
+def _default_slots() -> Slots:
+    try:
+        return _shared_slots.get()
+    except LookupError:
+        _shared_slots.set(slots := Slots())
+        return slots
+
+
+class _State(Enum):
+    """Where a body stands; see the module."""
+
+    READY = "ready"
+    RUNNING = "running"
+    CANCELLED = "cancelled"
+    OVERDUE = "overdue"
+    REFUSED = "refused"
+    ENDED = "ended"
+
+
+_ENDINGS: Final[dict[_State, Ending]] = {
+    _State.CANCELLED: "cancelled",
+    _State.OVERDUE: "timed-out",
+    _State.REFUSED: "not-started",
+}
+"""How a body ended that gave nothing, from the state that it was in."""
+
+
+async def run_body(call: ToolInvocation, *, chain: HookChain, slots: Slots | None = None) -> BodyEnd:
+    """Run the body of `call` once, with the `around` hooks of `chain`: `Body.run` for callers that need no `cancel`."""
+    return await Body(call, chain=chain, slots=slots).run()
+
+
+class Body:
+    """One run of one body. `run` it once, from any task; `cancel` it from the same loop, at any time."""
+
+    def __init__(self, call: ToolInvocation, *, chain: HookChain, slots: Slots | None = None) -> None:
+        self.call = call
+        self._chain = chain
+        self._slots = slots
+        self._state = _State.READY
+        self._scope = trio.CancelScope()
+        self._watch: trio.CancelScope | None = None
+        self._deadline = math.inf
+
+    def cancel(self) -> None:
+        """Cancel the body; `run` then says how it ended. Does nothing to one that was cancelled, timed out or ended."""
+        if self._state is _State.READY:
+            self._state = _State.REFUSED
+            self._scope.cancel()
+        elif self._state is _State.RUNNING:
+            self._stop(_State.CANCELLED)
+            self._watch_over(self._warn_until_ended)
+
+    async def run(self) -> BodyEnd:
+        """Run the body to its end: one that is cancelled or times out is waited for.
+
+        Cancellation from outside passes through, once the body has ended; so does any other BaseException that is not
+        an Exception (KeyboardInterrupt, and SystemExit from an async body; from a thread or process it is an error).
+        Not a checkpoint if the body is none.
+        """
+        if self._state not in {_State.READY, _State.REFUSED}:
+            raise RuntimeError("a body runs once")
+        try:
+            return await self._run()
+        except Exception as error:  # noqa: BLE001 - what a tool raises is its result, not a failure of who runs it
+            return self._end("raised", error=error)
+        except BaseExceptionGroup as group:
+            raise _without_errors(group) from None
+        finally:
+            self._state = _State.ENDED
+            self._end_watch()
+
+    async def _run(self) -> BodyEnd:
+        limiter = (self._slots or _default_slots()).of(self.call.tool)
+        with self._scope:
+            if limiter is not None:
+                await limiter.acquire_on_behalf_of(self)
+            try:
+                await trio.lowlevel.checkpoint_if_cancelled()
+                self._begin()
+                value = await self._chain.run(self.call, _body_of(self.call))
+                return self._end("returned", value=value)
+            finally:
+                if limiter is not None:
+                    limiter.release_on_behalf_of(self)
+        return BodyEnd(_ENDINGS[self._state])
+
+    def _begin(self) -> None:
+        self._state = _State.RUNNING
+        if self.call.tool.timeout is not None:
+            self._deadline = trio.current_time() + self.call.tool.timeout
+            self._watch_over(self._time_out)
+
+    def _stop(self, state: _State) -> None:
+        self._state = state
+        self._scope.cancel()
+
+    def _end(self, how: Ending, *, value: object = None, error: Exception | None = None) -> BodyEnd:
+        """The end of a body that gave something. It may be late although its time-out never got the loop."""
+        late = self._state is _State.RUNNING and trio.current_time() >= self._deadline
+        if late or self._state is _State.OVERDUE:
+            return BodyEnd("timed-out", value, error)
+        return BodyEnd(how, value, error, cancel_requested=self._state is _State.CANCELLED)
+
+    # --- the watch: a system task, so that it costs nothing until there is something to watch
+
+    def _watch_over(self, watch: Callable[[], Awaitable[None]]) -> None:
+        self._end_watch()
+        self._watch = trio.CancelScope()
+        trio.lowlevel.spawn_system_task(self._watching, self._watch, watch, name=f"watch of {self.call.name}")
+
+    async def _watching(self, scope: trio.CancelScope, watch: Callable[[], Awaitable[None]]) -> None:
+        with scope:
+            await watch()
+
+    def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+
+    async def _time_out(self) -> None:
+        await trio.sleep_until(self._deadline)
+        self._stop(_State.OVERDUE)
+        await self._warn_until_ended()
+
+    async def _warn_until_ended(self) -> None:
+        waited = 0.0
+        while True:
+            await trio.sleep(_WARN_EVERY)
+            waited += _WARN_EVERY
+            _warn(self.call, self._state, waited)
+
+
+# --- bodies ------------------------------------------------------------------------------------------------------
+
+
+def _body_of(call: ToolInvocation) -> Callable[[], Awaitable[object]]:
+    return partial(_RUNS[call.tool.runs], call.tool, call.values)
+
+
+def _in_task(tool: AnyTool, values: dict[str, Any]) -> Awaitable[object]:
+    running: Awaitable[object] = tool.function(**values)
+    return running
+
+
+def _in_thread(tool: AnyTool, values: dict[str, Any]) -> Awaitable[object]:
+    unlimited = trio.CapacityLimiter(math.inf)  # the call holds its slot already
+    return trio.to_thread.run_sync(_contained, tool.function, values, thread_name=tool.name, limiter=unlimited)
+
+
+def _in_process(tool: AnyTool, values: dict[str, Any]) -> Awaitable[object]:
+    return run_in_process(tool.function, values)
+
+
+_RUNS: Final[dict[str, Callable[[AnyTool, dict[str, Any]], Awaitable[object]]]] = {
+    "task": _in_task,
+    "thread": _in_thread,
+    "process": _in_process,
+}
+
+
+def _contained(function: Callable[..., object], values: dict[str, Any]) -> object:
+    """Run in a thread, where `sys.exit()` ends at most the thread: it must not reach the loop and end the host."""
+    try:
+        return function(**values)
+    except SystemExit as error:
+        raise WorkerError(f"SystemExit: {error}") from error
+
+
+def _without_errors(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """A group with cancellation from outside in it: only that goes on, since nobody is left to take the errors.
+
+    One with a KeyboardInterrupt or its like goes on whole.
+    """
+    cancelled, rest = group.split(trio.Cancelled)
+    return group if cancelled is None or not (rest is None or isinstance(rest, Exception)) else cancelled
+
+
+# --- words -------------------------------------------------------------------------------------------------------
+
+
+def outcome_of(end: BodyEnd, tool: AnyTool) -> ToolOutcome:
+    """The outcome of a call whose body ended so, if who cancelled it was the user.
+
+    A body that was cancelled and then raised is answered `ABORTED`, with what it raised in the text.
+    """
+    if end.how == "returned":
+        return to_outcome(end.value)
+    if end.how == "timed-out":
+        return failure("TOOL_TIMEOUT", _TIMED_OUT.format(tool.timeout or 0))
+    if end.how == "not-started":
+        return failure("ABORTED_BEFORE_DISPATCH", _NOT_STARTED)
+    if end.error is None:
+        return failure("ABORTED", _ABORTED)
+    if end.cancel_requested:
+        return failure("ABORTED", f"{_ABORTED} While it was being stopped, it raised {error_text(end.error)}")
+    return raised_outcome(end.error)
+
+
+_TIMED_OUT: Final = (
+    "The tool did not finish within {:g} s and was stopped. It may have had effects: check for them before repeating "
+    "the call."
+)
+_NOT_STARTED: Final = "The call was cancelled before the tool was started, so it had no effect."
+_ABORTED: Final = "The call was cancelled while the tool was running. It may have had effects."
+
+_standard_log = logging.getLogger("quiesce.tools")
+_standard_log.addHandler(logging.NullHandler())
+
+
+def _warn(call: ToolInvocation, state: _State, waited: float) -> None:
+    """Say that a body does not end. Silent until the host configures structlog or the standard `logging`."""
+    facts = {"session": call.session_id, "tool": call.name, "call": call.call_id, "cause": state.value}
+    try:
+        if structlog.is_configured():
+            structlog.get_logger("quiesce.tools").warning(_WAITING, seconds=waited, **facts)
+        else:
+            _standard_log.warning("%s seconds=%g %s", _WAITING, waited, facts)
+    except Exception:  # noqa: BLE001, S110 - a host's log processor that raises must not end the Trio run
+        pass
+
+
+_WAITING: Final = "tool body was cancelled and has not ended"

@@ -1,0 +1,77 @@
+"""The dispatcher: the one task that runs the `def` handlers of every actor of a system, in turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import trio
+from trio.lowlevel import Abort, reschedule, wait_task_rescheduled
+
+from quiesce.actors.kernel.states import READY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quiesce.actors.kernel.cell import ActorCell
+    from quiesce.actors.kernel.pace import Pace
+
+__all__ = ["INLINE_DEPTH", "Dispatcher"]
+
+_BATCH: Final = 64  # messages of one actor before the next one has its turn
+INLINE_DEPTH: Final = 16  # handlers of `ask` on top of each other, before they are queued
+
+
+class Dispatcher:
+    """Drains all ready actors in turn, and gives the loop its turn at least once per millisecond of work."""
+
+    __slots__ = ("_closed", "_pace", "_parked", "_ready", "inline")
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._ready: deque[ActorCell] = deque()
+        self._parked: trio.lowlevel.Task | None = None
+        self._closed = False
+        self.inline = 0  # how many asks run a handler inline, on top of each other, at this moment
+
+    def schedule(self, cell: ActorCell) -> None:
+        """Queue an actor that became ready, or one whose exit can go on."""
+        self._ready.append(cell)
+        task = self._parked
+        if task is not None:
+            self._parked = None
+            reschedule(task)
+
+    def close(self) -> None:
+        """Let the task end once the queue is empty."""
+        self._closed = True
+        task, self._parked = self._parked, None
+        if task is not None:
+            reschedule(task)
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """The task. It is shielded: the system stops its actors in order, and ends it last."""
+        ready, pace = self._ready, self._pace
+        with trio.CancelScope(shield=True):
+            while True:
+                while ready:
+                    cell = ready.popleft()
+                    if cell.state == READY:
+                        cell.turn(_BATCH)
+                    else:
+                        cell.advance_exit()
+                    if pace.clock() >= pace.deadline:
+                        await pace.checkpoint()
+                if self._closed:
+                    return
+                await self._park()
+                pace.restart()
+
+    async def _park(self) -> None:
+        def abort(_: Callable[[], None]) -> Abort:
+            self._parked = None
+            return Abort.SUCCEEDED
+
+        self._parked = trio.lowlevel.current_task()
+        await wait_task_rescheduled(abort)

@@ -1,0 +1,45 @@
+"""The errors of the kernel, each named for what happened."""
+
+from __future__ import annotations
+
+import queue
+
+from pykka import ActorDeadError
+
+__all__ = [
+    "ActorDeadError",
+    "BlockingCallError",
+    "ReplyCompletedError",
+    "SelfWaitError",
+    "SystemStoppedError",
+    "UnhandledMessageError",
+]
+
+
+class BlockingCallError(RuntimeError):
+    """A blocking call was made on the thread of the loop, where it would have stopped every actor.
+
+    Await the reply instead (`await reply`), or make the call from another thread.
+    """
+
+
+class ReplyCompletedError(queue.Full):
+    """A reply was completed a second time; the first value or exception stands.
+
+    It is a `queue.Full` because that is what Pykka's own futures raise.
+    """
+
+
+class SelfWaitError(RuntimeError):
+    """A handler waited for something that its own actor can only do once that handler has ended.
+
+    Answer later instead (`take_reply`), or wait in child work (`start_soon`).
+    """
+
+
+class SystemStoppedError(ActorDeadError):
+    """An actor was spawned in a system that is stopping, has stopped, or was never entered."""
+
+
+class UnhandledMessageError(TypeError):
+    """A typed message was asked of an actor that has no receiver for it."""

@@ -1,0 +1,45 @@
+"""Pykka's view of an inbox. The messages themselves are in the cell's deque; nobody needs this object to send."""
+
+from __future__ import annotations
+
+import queue
+from typing import TYPE_CHECKING, Any
+
+from pykka._envelope import Envelope
+
+if TYPE_CHECKING:
+    from quiesce.actors.kernel.cell import ActorCell
+
+__all__ = ["Inbox"]
+
+
+class Inbox:
+    """What `actor_inbox` gives: Pykka's `put`, `get` and `empty` over the messages that wait."""
+
+    __slots__ = ("_cell",)
+
+    def __init__(self, cell: ActorCell) -> None:
+        self._cell = cell
+
+    def put(self, envelope: Envelope[Any], /) -> None:
+        """Send what the envelope holds. Any thread may do it."""
+        self._cell.post(envelope.message, envelope.reply_to)
+
+    def get(self) -> Envelope[Any]:
+        """Take the oldest message out, unhandled; never blocks.
+
+        Raises:
+            queue.Empty: no message waits.
+        """
+        try:
+            message, reply = self._cell.inbox.popleft()
+        except IndexError:
+            raise queue.Empty from None
+        return Envelope(message, reply_to=reply)
+
+    def empty(self) -> bool:
+        """Whether no message waits."""
+        return not self._cell.inbox
+
+    def __len__(self) -> int:
+        return len(self._cell.inbox)

@@ -1,0 +1,362 @@
+"""`Reply[T]`: the one future of the kernel. It owns how an answer reaches whoever waits for it, on whichever thread.
+
+A reply is completed once, and then wakes two kinds of waiters:
+
+- `_waiters`: tasks and callbacks of the reply's own loop. Only that loop's thread touches them.
+- `_observers`: everybody else (threads that block, tasks of other loops). Guarded by a lock; each knows how to get home.
+
+Whoever waits registers first and looks at the result a second time; whoever completes stores the result first and looks
+for waiters afterwards. One of the two always sees the other, so no wake-up is lost and the loop's own path needs no lock.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import pykka
+import trio
+from pykka import ActorDeadError
+from trio.lowlevel import Abort, checkpoint_if_cancelled, reschedule, wait_task_rescheduled
+
+from quiesce.actors.kernel.errors import BlockingCallError, ReplyCompletedError, SelfWaitError
+from quiesce.actors.kernel.log import kernel_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from types import TracebackType
+
+    from quiesce.actors.kernel.cell import ActorCell
+    from quiesce.actors.kernel.system import ActorSystem
+
+    OptExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
+
+__all__ = ["Reply"]
+
+T = TypeVar("T")
+
+
+class _Pending:
+    """The result of a reply that has none yet."""
+
+
+class _Failure:
+    """The result of a reply that was completed with an exception."""
+
+    __slots__ = ("abandoned", "context", "error", "traceback")
+
+    def __init__(self, error: BaseException, *, abandoned: bool = False) -> None:
+        self.error = error
+        self.traceback = error.__traceback__
+        self.context = error.__context__
+        self.abandoned = abandoned
+
+    def raise_again(self) -> None:
+        """Raise the exception as it was when it arrived: neither traceback nor context grows from waiter to waiter."""
+        try:
+            raise self.error.with_traceback(self.traceback)
+        finally:
+            self.error.__context__ = self.context
+
+
+_PENDING: Final = _Pending()
+_completing = threading.Lock()  # one for all: held for a few instructions, and never on the loop's own path
+
+
+class Reply(pykka.Future[T]):
+    """An answer that is there or will be: await it in Trio, or call `.get()` from a thread.
+
+    Any number of tasks and threads may wait for it, any number of times. Cancelling one waiter affects only that one;
+    the work that will answer goes on.
+    """
+
+    __slots__ = ("_cell", "_observers", "_result", "_system", "_waiters")
+
+    _get_hook: Callable[[float | None], T] | None = None
+
+    def __init__(self, system: ActorSystem | None = None) -> None:
+        self._system = system
+        self._result: object = _PENDING
+        self._waiters: dict[object, Callable[[Reply[T]], object] | None] | None = None
+        self._observers: list[Callable[[], object]] | None = None
+        self._cell: ActorCell | None = None  # whose handler has to run, or has taken over, before the answer comes
+
+    def __repr__(self) -> str:
+        result = self._result
+        state = "pending" if result is _PENDING else "failed" if type(result) is _Failure else "done"
+        return f"<Reply {state}>"
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def done(self) -> bool:
+        """Whether the answer is there, so that neither `await` nor `.get()` has to wait."""
+        return self._result is not _PENDING
+
+    def get(self, *, timeout: float | None = None) -> T:
+        """Return the answer, blocking the calling thread until it is there.
+
+        Args:
+            timeout: seconds to wait at most; `None` waits for ever.
+
+        Raises:
+            BlockingCallError: at once, when called on the loop's own thread and the answer is not there yet.
+            pykka.Timeout: the answer did not come in time; the work goes on.
+            Exception: the answer, when it is an exception.
+        """
+        if self._get_hook is not None:
+            return super().get(timeout=timeout)
+        if self._result is _PENDING:
+            self._block(timeout)
+        return self._unwrap()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """Wait for the answer and return it, or raise it.
+
+        A cancellation point every time, also when the answer is there. A finished reply does not reschedule each time:
+        it does so at least once per millisecond of uninterrupted work.
+        """
+        system = self._system
+        if self._result is _PENDING:
+            yield from self._wait().__await__()
+        elif system is not None and system.pace.clock() < system.pace.deadline and get_ident() == system.thread:
+            yield from checkpoint_if_cancelled().__await__()
+        elif system is not None:
+            yield from system.pace.checkpoint().__await__()
+        else:
+            yield from trio.lowlevel.checkpoint().__await__()
+        return self._unwrap()
+
+    __iter__ = __await__
+
+    def on_done(self, callback: Callable[[Reply[T]], object]) -> None:
+        """Have `callback(reply)` called when the answer arrives, at once if it is there.
+
+        It runs on the loop's thread, synchronously at completion: keep it short. What it raises is logged. Call this
+        on the loop's thread (or on a reply that belongs to no system, whose completing thread runs the callback).
+        """
+        if self._system is None:
+            if not self._observe(lambda: self._call(callback)):
+                self._call(callback)
+            return
+        if self._result is _PENDING:
+            self._add_waiter(object(), callback)
+        else:
+            self._call(callback)
+
+    # -- completing ---------------------------------------------------------------------------------------------------
+
+    def set(self, value: T | None = None) -> None:
+        """Complete the reply with a value. Any thread may do it.
+
+        Raises:
+            ReplyCompletedError: it was completed before. (When its actor died first, this is a silent no-op instead.)
+        """
+        self._complete(value)
+
+    def set_exception(self, exc_info: BaseException | OptExcInfo | None = None) -> None:
+        """Complete the reply with an exception: an instance, an `exc_info` triple, or the one being handled.
+
+        `trio.Cancelled` never becomes an answer: whoever waits gets `ActorDeadError`.
+
+        Raises:
+            ReplyCompletedError: it was completed before. (When its actor died first, this is a silent no-op instead.)
+        """
+        self._complete(_Failure(_answerable(_exception_of(exc_info))))
+
+    def set_get_hook(self, func: Callable[[float | None], T]) -> None:
+        """Have `.get()` call `func(timeout)` for the value, as Pykka's `map()` and its kin do.
+
+        Raises:
+            ReplyCompletedError: the reply has a value or an exception.
+        """
+        if self._result is not _PENDING:
+            raise ReplyCompletedError("a reply that is complete takes no hook")
+        super().set_get_hook(func)
+
+    def _complete(self, result: object) -> None:
+        with _completing:
+            before = self._result
+            if before is not _PENDING or self._get_hook is not None:
+                if type(before) is _Failure and before.abandoned:
+                    return
+                raise ReplyCompletedError("the reply was completed before; the first answer stands")
+            self._result = result
+        self._announce()
+
+    def _resolve(self, result: object) -> None:
+        """Complete from the loop's own thread, where a reply that is complete already stays as it is."""
+        if self._result is _PENDING:
+            self._result = result
+            if self._waiters is not None or self._observers is not None:
+                self._announce()
+
+    def _fail(self, error: BaseException) -> None:
+        """Complete with the exception of a handler, unless it is complete already."""
+        self._settle(_Failure(error))
+
+    def _abandon(self, error: ActorDeadError) -> None:
+        """Complete because nobody is left to answer; whoever still tries to is not told off."""
+        self._settle(_Failure(error, abandoned=True))
+
+    def _settle(self, result: object) -> None:
+        """Complete from any thread, unless it is complete already."""
+        with _completing:
+            if self._result is not _PENDING:
+                return
+            self._result = result
+        self._announce()
+
+    def _announce(self) -> None:
+        """Tell everybody who waits; the result is stored by now."""
+        if self._cell is not None:
+            self._cell.forget(self)
+        if self._observers is not None:
+            with _completing:
+                observers, self._observers = self._observers, None
+            for observer in observers or ():
+                observer()
+        if self._waiters is not None:
+            system = cast("ActorSystem", self._system)
+            if system.on_loop():
+                self._wake()
+            else:
+                system.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        """On the loop's thread: reschedule the tasks and run the callbacks, in the order in which they came."""
+        waiters, self._waiters = self._waiters, None
+        for waiter, callback in (waiters or {}).items():
+            if callback is None:
+                reschedule(cast("trio.lowlevel.Task", waiter))
+            else:
+                self._call(callback)
+
+    def _call(self, callback: Callable[[Reply[T]], object]) -> None:
+        try:
+            callback(self)
+        except Exception as error:  # noqa: BLE001  # one bad callback must not keep the answer from the others
+            kernel_log().error("reply_callback_failed", exc_info=error)
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    async def _wait(self) -> None:
+        if self._system is None or not self._system.on_loop():
+            await self._wait_elsewhere()
+            return
+        task = trio.lowlevel.current_task()
+        self._refuse_self_wait(task)
+        self._add_waiter(task, None)
+
+        def abort(_: Callable[[], None]) -> Abort:
+            self._drop_waiter(task)
+            return Abort.SUCCEEDED
+
+        if self._result is not _PENDING:  # completed by another thread meanwhile
+            self._drop_waiter(task)
+            await trio.lowlevel.checkpoint()
+            return
+        await wait_task_rescheduled(abort)
+
+    def _refuse_self_wait(self, task: trio.lowlevel.Task) -> None:
+        """An actor whose handler waits for that actor's next message would wait for ever."""
+        cell = self._cell
+        if cell is not None and cell.runs_in(task) and not cell.has_taken(self):
+            raise SelfWaitError(f"{cell} waits in a handler for an answer that it can only give after that handler")
+
+    def _add_waiter(self, key: object, callback: Callable[[Reply[T]], object] | None) -> None:
+        if self._waiters is None:
+            self._waiters = {}
+        self._waiters[key] = callback
+
+    def _drop_waiter(self, key: object) -> None:
+        if self._waiters is not None:
+            self._waiters.pop(key, None)
+
+    async def _wait_elsewhere(self) -> None:
+        """Wait in a task of a loop that is not the reply's own; the wake-up hops through that loop's token."""
+        token = trio.lowlevel.current_trio_token()
+        waiting: list[trio.lowlevel.Task] = [trio.lowlevel.current_task()]
+
+        def wake() -> None:
+            if waiting:
+                reschedule(waiting.pop())
+
+        def hop() -> None:
+            _post(token, wake)
+
+        def abort(_: Callable[[], None]) -> Abort:
+            waiting.clear()
+            self._unobserve(hop)
+            return Abort.SUCCEEDED
+
+        if self._observe(hop):
+            await wait_task_rescheduled(abort)
+        else:
+            waiting.clear()
+            await trio.lowlevel.checkpoint()
+
+    def _block(self, timeout: float | None) -> None:
+        if self._system.on_loop() if self._system is not None else trio.lowlevel.in_trio_run():
+            raise BlockingCallError(
+                "a blocking get() on the loop's own thread would stop every actor: await the reply instead"
+            )
+        gate = threading.Lock()
+        gate.acquire()
+        opened = gate.release
+        if not self._observe(opened):
+            return
+        if not gate.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+            self._unobserve(opened)
+            if self._result is _PENDING:
+                raise pykka.Timeout(f"{timeout} seconds")
+
+    def _observe(self, observer: Callable[[], object]) -> bool:
+        """Register a waiter from anywhere; False means that the answer is there and it will not be called."""
+        with _completing:
+            if self._observers is None:
+                self._observers = []
+            self._observers.append(observer)
+            if self._result is not _PENDING:
+                self._observers.remove(observer)
+                return False
+            return True
+
+    def _unobserve(self, observer: Callable[[], object]) -> None:
+        with _completing:
+            if self._observers is not None and observer in self._observers:
+                self._observers.remove(observer)
+
+    def _unwrap(self) -> T:
+        result = self._result
+        if type(result) is _Failure:
+            result.raise_again()
+        return cast("T", result)
+
+
+def _exception_of(exc_info: BaseException | OptExcInfo | None) -> BaseException:
+    """Return the exception that `set_exception()` means, whichever of Pykka's forms it was given in."""
+    if isinstance(exc_info, BaseException):
+        return exc_info
+    kind, error, traceback = exc_info or sys.exc_info()
+    if error is None:
+        if kind is None:
+            raise ValueError("set_exception() needs an exception: none was given and none is being handled")
+        error = kind()
+    return error.with_traceback(traceback)
+
+
+def _answerable(error: BaseException) -> BaseException:
+    """Cancellation is between a task and its scope; whoever asked only learns that nobody will answer."""
+    cancelled = isinstance(error, trio.Cancelled) or (
+        isinstance(error, BaseExceptionGroup) and error.subgroup(trio.Cancelled) is not None
+    )
+    return ActorDeadError("the work that would have answered was cancelled") if cancelled else error
+
+
+def _post(token: trio.lowlevel.TrioToken, call: Callable[[], object]) -> None:
+    try:
+        token.run_sync_soon(call)
+    except trio.RunFinishedError:
+        return  # that loop has ended, and the task that waited there with it

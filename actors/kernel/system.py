@@ -1,0 +1,239 @@
+"""`ActorSystem`: where actors live. It owns the loop, the dispatcher, and the order in which everything ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import trio
+from pykka import ActorDeadError
+
+from quiesce.actors.kernel.actor import TrioActor
+from quiesce.actors.kernel.cell import ActorCell
+from quiesce.actors.kernel.construction import construct
+from quiesce.actors.kernel.dispatcher import Dispatcher
+from quiesce.actors.kernel.errors import SystemStoppedError
+from quiesce.actors.kernel.log import kernel_log
+from quiesce.actors.kernel.pace import Pace
+from quiesce.actors.kernel.ref import ActorRef
+from quiesce.actors.kernel.reply import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["ActorSystem"]
+
+A = TypeVar("A", bound=TrioActor)
+P = ParamSpec("P")
+
+_NO_THREAD = -1
+
+
+class ActorSystem:
+    """Hosts actors: `async with ActorSystem() as system` in Trio, `with ActorSystem.on_thread() as system` elsewhere.
+
+    Leaving the block stops all actors, newest first, each one waited for: what was sent to them before is handled. If
+    an exception or a cancellation leaves the block they are stopped `now` instead, in the same order. Either way no
+    task and no unanswered ask is left.
+
+    A system can be entered once. `work_clock` gives seconds and decides when a checkpoint is due; a test that has to
+    repeat a run exactly passes a counter.
+    """
+
+    def __init__(self, name: str = "actors", *, work_clock: Callable[[], float] = time.perf_counter) -> None:
+        self.name = name
+        self.pace = Pace(work_clock)
+        self.dispatcher = Dispatcher(self.pace)
+        self.thread = _NO_THREAD
+        self.stopping = False
+        self._live: dict[ActorCell, None] = {}  # in the order of their start
+        self._scope = trio.CancelScope()
+        self._fatal: BaseException | None = None
+        self._nursery: trio.Nursery | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._lifetime: AbstractAsyncContextManager[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<ActorSystem {self.name!r}: {len(self._live)} actors>"
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    # -- life -----------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._lifetime is not None:
+            raise RuntimeError(f"{self!r} has been entered before; make a new one")
+        self._lifetime = self._live_here()
+        await self._lifetime.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        assert self._lifetime is not None  # noqa: S101  # entered
+        return await self._lifetime.__aexit__(kind, error, traceback)
+
+    @classmethod
+    @contextmanager
+    def on_thread(
+        cls, name: str = "actors", *, work_clock: Callable[[], float] = time.perf_counter
+    ) -> Iterator[ActorSystem]:
+        """Host a system on a loop thread of its own, for programs without Trio: `with ActorSystem.on_thread() as system`.
+
+        `spawn`, `tell`, `ask`, `.get()` and `stop` then work from every plain thread. Leaving the block stops all
+        actors and ends the thread.
+
+        Raises:
+            BaseException: when leaving the block, what came out of a handler and is no `Exception` (`SystemExit`, ...).
+        """
+        system = cls(name, work_clock=work_clock)
+        entered: Future[None] = Future()
+        left = trio.Event()
+        ended: Future[None] = Future()
+
+        async def main() -> None:
+            async with system:
+                entered.set_result(None)
+                await left.wait()
+
+        thread = threading.Thread(target=_run_into, args=(ended, main), name=f"actors: {name}", daemon=True)
+        thread.start()
+        entered.result()
+        try:
+            yield system
+        except BaseException:
+            system.call_soon(system._scope.cancel)
+            raise
+        finally:
+            system.call_soon(left.set)
+            thread.join()
+            ended.result()
+
+    @asynccontextmanager
+    async def _live_here(self) -> AsyncIterator[None]:
+        """The whole life of a system, in the task of its host."""
+        failure: BaseException | None = None
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self.thread, self._token = get_ident(), trio.lowlevel.current_trio_token()
+                self._nursery.start_soon(self.dispatcher.run, name=f"{self.name}: dispatcher")
+                try:
+                    with self._scope:  # cancelled when a handler raises what concerns the host
+                        yield
+                        await self._stop_all(now=False)
+                except BaseException as error:  # noqa: BLE001  # raised again below, when every actor has stopped
+                    failure = error
+                with trio.CancelScope(shield=True):
+                    await self._stop_all(now=True)
+                self.dispatcher.close()
+        except BaseException as error:  # noqa: BLE001  # raised again below, unless there is an earlier failure
+            failure = failure or error
+        finally:
+            self.thread = _NO_THREAD
+        await self._raise(failure)
+
+    async def _stop_all(self, *, now: bool) -> None:
+        """Stop the actors there are, newest first, each one waited for. None is spawned from here on."""
+        self.stopping = True
+        for cell in reversed(list(self._live)):
+            await cell.ref.stop(block=False, now=now)
+
+    async def _raise(self, failure: BaseException | None) -> None:
+        """Raise what the host has to see: what a handler threw at it, else what ended the block."""
+        if self._fatal is not None:
+            raise self._fatal
+        if isinstance(failure, trio.Cancelled):
+            await trio.lowlevel.checkpoint_if_cancelled()  # raises it anew for the scope that is cancelled
+        elif failure is not None:
+            raise failure
+
+    # -- actors ---------------------------------------------------------------------------------------------------------
+
+    def spawn(self, factory: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> Reply[ActorRef[A]]:
+        """Make an actor and start it: `ref = await system.spawn(Counter, 1)`, or `.get()` from a thread.
+
+        `factory` is an actor class, or a callable that makes a new actor. `__init__` and `on_start` run at once on the
+        loop's thread (an `async def on_start` in the actor's own task, to its first checkpoint and beyond).
+
+        The reply is the ref once `on_start` has ended. If `__init__` or `on_start` raises, that exception is the reply
+        and nothing is left behind. Cancelling the wait does not undo the spawn: the actor lives until it is stopped,
+        at the latest with its system.
+
+        Raises (as the reply):
+            SystemStoppedError: the system is not running, or stopping.
+        """
+        reply: Reply[ActorRef[A]] = Reply(self)
+        if self.on_loop():
+            self._spawn(reply, factory, args, kwargs)
+        elif not self.call_soon(self._spawn, reply, factory, args, kwargs):
+            reply.set_exception(SystemStoppedError(f"{self!r} is not running"))
+        return reply
+
+    @trio.lowlevel.enable_ki_protection
+    def _spawn(self, reply: Reply[ActorRef[A]], factory: Callable[..., A], args: Any, kwargs: Any) -> None:
+        if self.stopping:
+            reply._fail(SystemStoppedError(f"{self!r} is stopping"))
+            return
+        cell = ActorCell(self)
+        try:
+            actor = construct(cell, factory, args, kwargs)
+        except Exception as error:  # noqa: BLE001  # the spawner gets it
+            reply._fail(error)
+        except BaseException as error:  # noqa: BLE001  # the host gets it
+            reply._abandon(ActorDeadError(f"{factory!r} made no actor: {error!r}"))
+            self.fatal(error)
+        else:
+            self._live[cell] = None
+            cell.start(actor, reply)
+
+    # -- for the rest of the kernel -------------------------------------------------------------------------------------
+
+    def on_loop(self) -> bool:
+        """Whether the caller is on the thread of this system's loop."""
+        return get_ident() == self.thread
+
+    def call_soon(self, call: Callable[..., object], *args: Any) -> bool:
+        """Have the loop's thread call something; False when there is no loop any more. In order, for each thread."""
+        if self._token is None:
+            return False
+        try:
+            self._token.run_sync_soon(call, *args)
+        except trio.RunFinishedError:
+            return False
+        return True
+
+    def start_task(self, async_fn: Callable[..., Any], *args: Any, name: str) -> None:
+        """Start a task of an actor, in the context of the caller."""
+        assert self._nursery is not None  # noqa: S101  # there is no actor before the system is entered
+        self._nursery.start_soon(async_fn, *args, name=name)
+
+    def ref_to(self, cell: ActorCell) -> ActorRef[Any]:
+        """Make the one ref of a cell."""
+        return ActorRef(cell)
+
+    def remove(self, cell: ActorCell) -> None:
+        """Forget an actor that is dead."""
+        self._live.pop(cell, None)
+
+    def fatal(self, error: BaseException) -> None:
+        """Stop everything because of an exception that concerns the host; the first one is raised there."""
+        if self._fatal is not None:
+            kernel_log().error("another_fatal_error", system=self.name, exc_info=error)
+            return
+        self._fatal = error
+        self._scope.cancel()
+
+
+def _run_into(ended: Future[None], main: Callable[..., Any]) -> None:
+    """Run a loop, and keep what comes out of it for the thread that waits."""
+    try:
+        ended.set_result(trio.run(main))
+    except BaseException as error:  # noqa: BLE001  # raised again in the host's thread
+        ended.set_exception(error)

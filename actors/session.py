@@ -1,0 +1,175 @@
+"""SessionActor: the only writer of one session's log.
+
+It admits drafts by the rules, numbers them and hands them to the store without waiting, so that senders may pipeline.
+Two states of the log are kept: the *tail*, which counts what was handed to the store, and what is *committed*. A draft
+is admitted against the tail. When the store refuses an append, the tail falls back to what is committed; what was
+handed over behind it does not fit any more and is refused by the store in its turn.
+
+The order that it guarantees for each append: durable, then observers are told, then the appender gets its reply.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import Factory, define, frozen
+from pykka import ActorDeadError
+
+from quiesce.actors.kernel import TrioActor, receive
+from quiesce.protocol.codec import check_draft
+from quiesce.protocol.history import History
+from quiesce.protocol.inbox import Inbox
+from quiesce.protocol.message import Message
+from quiesce.protocol.messages import (
+    Append,
+    CloseOpenTurn,
+    Committed,
+    EventsCommitted,
+    HistoryView,
+    Observer,
+    ReadHistory,
+    SessionStopped,
+    Subscribe,
+)
+from quiesce.protocol.recovery import closers
+from quiesce.protocol.rules import LogState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from quiesce.actors.kernel import Reply
+    from quiesce.actors.sources import Sources
+    from quiesce.actors.stores import Writer
+    from quiesce.protocol.events import Draft, Event
+
+__all__ = ["SessionActor", "SessionState"]
+
+
+@define
+class SessionState:
+    """What a session remembers of its committed log: the state of the rules, the history, the queued input."""
+
+    log: LogState = Factory(LogState)
+    history: History = Factory(History)
+    inbox: Inbox = Factory(Inbox)
+
+    @classmethod
+    def replay(cls, events: Iterable[Event]) -> SessionState:
+        """The state after `events`."""
+        state = cls()
+        for event in events:
+            state.log.watch(event)
+            state.observe(event)
+        return state
+
+    def observe(self, event: Event) -> None:
+        """Take the next committed event, except for the rules' state, which an append brings along."""
+        self.history.observe(event)
+        self.inbox.observe(event)
+
+
+@frozen
+class _Stored(Message[None]):
+    """The store has answered for one append."""
+
+    events: tuple[Event, ...]
+    after: LogState
+    generation: int
+    reply: Reply[Committed]
+    error: Exception | None
+
+
+class SessionActor(TrioActor):
+    """Owns the lease and the state of one log. Stopping it releases the lease, after what was handed over is stored."""
+
+    def __init__(self, writer: Writer, state: SessionState, sources: Sources) -> None:
+        super().__init__()
+        self._writer = writer
+        self._state = state
+        self._sources = sources
+        self._tail = state.log
+        self._generation = 0
+        self._observers: list[Observer] = []
+
+    @receive(Append)
+    def append(self, message: Append) -> None:
+        """Refuses, by raising, what breaks a rule or is not storable; otherwise answers when it is durable."""
+        self._store(message, message.drafts, max(self._sources.now(), self._tail.last_time))
+
+    @receive(CloseOpenTurn)
+    def close_open_turn(self, message: CloseOpenTurn) -> None:
+        """The closers carry the time of the last event: nothing happened since."""
+        self._store(message, closers(self._tail, message.cause), self._tail.last_time)
+
+    @receive(ReadHistory)
+    def read_history(self, _: ReadHistory) -> HistoryView:
+        """What is committed now."""
+        state = self._state
+        return HistoryView(state.history.entries(), state.inbox.copy(), state.log.turn)
+
+    @receive(Subscribe)
+    def subscribe(self, message: Subscribe) -> int:
+        """The observer is told of each event once, in log order."""
+        self._observers.append(message.observer)
+        return self._state.log.next_seq
+
+    @receive(_Stored)
+    def stored(self, message: _Stored) -> None:
+        """An append is durable, or refused."""
+        if message.error is not None:
+            self._fall_back(message.generation)
+            message.reply.set_exception(message.error)
+            return
+        self._state.log = message.after
+        for event in message.events:
+            self._state.observe(event)
+        self._tell(EventsCommitted(message.events))
+        message.reply.set(Committed(message.events))
+
+    async def on_stop(self) -> None:
+        """Tell the observers that no event will follow, and give the lease back."""
+        self._tell(SessionStopped())
+        with trio.CancelScope(shield=True):  # a lease outlives its cancelled owner, unless it is given back
+            await self._writer.release()
+
+    async def on_failure(self, *_: object) -> None:
+        """As `on_stop`, after a crash."""
+        await self.on_stop()
+
+    def _store(self, message: Message[Committed], drafts: Sequence[Draft], time: int) -> None:
+        events, after = self._tail.admit(drafts, time)
+        for item in drafts:
+            check_draft(item)
+        reply = self.take_reply(message)
+        if not events:
+            reply.set(Committed(()))
+            return
+        self._tail = after
+        self._writer.append(events, partial(self._answered, events, after, self._generation, reply))
+
+    def _answered(
+        self,
+        events: tuple[Event, ...],
+        after: LogState,
+        generation: int,
+        reply: Reply[Committed],
+        error: Exception | None,
+    ) -> None:
+        with suppress(ActorDeadError):  # the reply was failed when the actor stopped
+            self.actor_ref.tell(_Stored(events, after, generation, reply, error))
+
+    def _fall_back(self, generation: int) -> None:
+        """Drop what was assumed on top of a failed append, once for all that were in flight with it."""
+        if generation == self._generation:
+            self._tail = self._state.log
+            self._generation += 1
+
+    def _tell(self, message: EventsCommitted | SessionStopped) -> None:
+        for observer in tuple(self._observers):
+            try:
+                observer.tell(message)
+            except Exception:  # noqa: BLE001 - an observer that cannot be told must not harm the log; it is dropped
+                self._observers.remove(observer)

@@ -1,0 +1,255 @@
+"""StepDriverActor: owns turns and steps, the user's inbox, and the cancel of the running turn.
+
+Its rules (behaviour: turns):
+
+1. Input is durable before it is acknowledged. The queues follow the committed log and nothing else.
+2. A waking input starts a turn when none is running; turns follow each other while input for a next turn waits.
+3. After a turn that failed, was aborted or blocked, what is queued is parked until the next waking input. Whoever waits
+   for a parked input is told so; the input itself stays.
+4. Started (again), it waits for a quiescent scheduler and closes what was left open before it does anything else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+from pykka import ActorDeadError
+
+from quiesce.actors.cancellation import Cancellation
+from quiesce.actors.kernel import Reply, TrioActor, receive
+from quiesce.actors.turn import TurnRun
+from quiesce.protocol.errors import InputDropped, InputParked, RecoveryFailed, TurnFailed
+from quiesce.protocol.inbox import Inbox, insert, remove
+from quiesce.protocol.message import Message
+from quiesce.protocol.messages import (
+    Append,
+    Cancel,
+    CloseOpenTurn,
+    Committed,
+    Deliver,
+    EventsCommitted,
+    Quiesce,
+    ReadHistory,
+    Receipt,
+    SessionStopped,
+    Subscribe,
+    Turn,
+    WhenIdle,
+)
+from quiesce.protocol.rules import LogState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quiesce.actors.kernel import ActorRef
+    from quiesce.actors.scheduler import SchedulerActor
+    from quiesce.actors.session import SessionActor
+    from quiesce.actors.sources import Sources
+    from quiesce.actors.turn import Brain
+    from quiesce.protocol.events import Draft
+
+__all__ = ["StepDriverActor"]
+
+
+@frozen
+class _Delivered(Message[None]):
+    """The log has answered for an input."""
+
+    message: Deliver
+    reply: Reply[Receipt]
+    stored: Reply[Committed]
+
+
+@frozen
+class _Sync(Message[None]):
+    """Answered when everything before it in the inbox has been handled."""
+
+
+class StepDriverActor(TrioActor):
+    """Drives the turns of one session. See the module's rules."""
+
+    def __init__(
+        self,
+        session: ActorRef[SessionActor],
+        scheduler: ActorRef[SchedulerActor],
+        brain: Brain,
+        sources: Sources,
+    ) -> None:
+        super().__init__()
+        self.session = session
+        self.scheduler = scheduler
+        self.sources = sources
+        self.log = LogState()
+        self.inbox = Inbox()
+        self._brain = brain
+        self._waking = False
+        self._running: TurnRun | None = None
+        self._last: Turn | None = None
+        self._arriving: Counter[str] = Counter()
+        self._waiters: dict[str, Reply[Turn]] = {}
+        self._idlers: list[Reply[Turn | None]] = []
+
+    async def on_start(self) -> None:
+        """Rule 4."""
+        await self.scheduler.ask(Quiesce())
+        await self.session.ask(CloseOpenTurn("interrupted"))
+        self.log.next_seq = await self.session.ask(Subscribe(self.actor_ref))
+        view = await self.session.ask(ReadHistory())
+        self.log.turn, self.inbox = view.turn, view.inbox
+
+    # --- the log -----------------------------------------------------------------------------------------------
+
+    @receive(EventsCommitted)
+    def watch(self, message: EventsCommitted) -> None:
+        """Follow the committed log."""
+        for event in message.events:
+            self.log.watch(event)
+            self.inbox.observe(event)
+
+    @receive(SessionStopped)
+    def session_stopped(self, _: SessionStopped) -> None:
+        """No event will follow; what still wants the session gets its own error."""
+
+    @receive(_Sync)
+    def synced(self, _: _Sync) -> None:
+        """The messages before this one have been handled: that is all it says."""
+
+    async def append(self, drafts: Sequence[Draft]) -> Committed:
+        """Append, and return when it is durable and this actor's view of the log shows it."""
+        committed = await self.session.ask(Append(tuple(drafts)))
+        await self.sync()
+        return committed
+
+    async def sync(self) -> None:
+        """Return when this actor's view shows all that is committed by now: observers are told before appenders."""
+        await self.actor_ref.ask(_Sync())
+
+    # --- input -------------------------------------------------------------------------------------------------
+
+    @receive(Deliver)
+    def deliver(self, message: Deliver) -> None:
+        """Store the input; the receipt follows when it is durable (rule 1)."""
+        reply = self.take_reply(message)
+        start = len(self.inbox.queued(message.target)) + self._arriving[message.target]
+        self._arriving[message.target] += 1
+        stored = self.session.ask(Append((insert(message.target, start, message.message),)))
+        stored.on_done(partial(self._stored, message, reply))
+
+    def _stored(self, message: Deliver, reply: Reply[Receipt], stored: Reply[Committed]) -> None:
+        with suppress(ActorDeadError):  # the reply was failed when the actor stopped
+            self.actor_ref.tell(_Delivered(message, reply, stored))
+
+    @receive(_Delivered)
+    def delivered(self, message: _Delivered) -> None:
+        """Hand out the receipt, and wake for it (rule 2)."""
+        request = message.message
+        self._arriving[request.target] -= 1
+        try:
+            message.stored.get()
+        except Exception as refusal:  # noqa: BLE001 - whatever the log said goes to whoever delivered
+            message.reply.set_exception(refusal)
+            return
+        waiter = self._waiters[request.message.id] = Reply[Turn]()
+        message.reply.set(Receipt(request.message.id, waiter))
+        if request.wake:
+            self._wake()
+
+    @receive(Cancel)
+    def cancel(self, message: Cancel) -> bool:
+        """The first cause wins; nothing happens when no turn is running."""
+        if self._running is None:
+            return False
+        self._running.cancellation.request(message.cause, keep_inbox=message.keep_inbox)
+        return True
+
+    @receive(WhenIdle)
+    def when_idle(self, message: WhenIdle) -> None:
+        """Answer now, or when the running turns are over."""
+        reply = self.take_reply(message)
+        if self._running is None:
+            reply.set(self._last)
+        else:
+            self._idlers.append(reply)
+
+    # --- turns -------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self._waking = True
+        if self._running is None:
+            self._running = self._next_turn()
+            self.start_soon(self._turns, self._running)
+
+    def _next_turn(self) -> TurnRun:
+        return TurnRun(self, self._brain, Cancellation())
+
+    async def _turns(self, run: TurnRun) -> None:
+        """Run turns while there is waking input (rules 2 and 3), then tell who waits for that."""
+        try:
+            while self._waking and len(self.inbox):
+                self._waking = await self._one_turn(run)
+                self._running = run = self._next_turn()
+        finally:
+            self._running = None
+        self._waking = False
+        idlers, self._idlers = self._idlers, []
+        for reply in idlers:
+            reply.set(self._last)
+
+    async def _one_turn(self, run: TurnRun) -> bool:
+        """Run one turn and tell its waiters. Whether the next one may follow without another waking input."""
+        self._waking = False
+        try:
+            turn = await run.run()
+        except TurnFailed as failed:
+            self._last = failed.turn
+            self._answer(run.claimed, failed)
+            self._park()
+            if isinstance(failed, RecoveryFailed):
+                raise  # the log is closed to this driver: it crashes, and whoever resumes the session repairs it
+            return False
+        self._last = turn
+        if turn.reason.kind == "aborted" and not run.cancellation.keep_inbox:
+            await self._drop_inbox()
+        self._answer(run.claimed, turn)
+        if turn.reason.kind not in _ON:
+            self._park()
+            return False
+        return self._waking or bool(self.inbox.queued("next-turn"))
+
+    async def _drop_inbox(self) -> None:
+        drops = [remove(target, len(self.inbox.queued(target)), "dropped") for target in ("next-turn", "next-step")]
+        dropped = [*self.inbox.queued("next-turn"), *self.inbox.queued("next-step")]
+        await self.append([item for drop in drops for item in drop])
+        self._answer([message.id for message in dropped], InputDropped("a cancel dropped it from the inbox"))
+
+    def _park(self) -> None:
+        """Tell whoever waits for queued input that it stays queued (rule 3)."""
+        self._answer(list(self._waiters), InputParked("the turn before it did not complete; it stays queued"))
+
+    def _answer(self, message_ids: Sequence[str], outcome: Turn | Exception) -> None:
+        for message_id in message_ids:
+            waiter = self._waiters.pop(message_id, None)
+            if waiter is None:
+                continue
+            if isinstance(outcome, Exception):
+                waiter.set_exception(outcome)
+            else:
+                waiter.set(outcome)
+
+    # --- the end -----------------------------------------------------------------------------------------------
+
+    def on_stop(self) -> None:
+        """Whoever still waits for a turn is told that it will not come."""
+        self._answer(list(self._waiters), ActorDeadError(f"{self.actor_ref} stopped before the turn ended"))
+
+    def on_failure(self, *_: object) -> None:
+        """As `on_stop`, after a crash."""
+        self.on_stop()
+
+
+_ON = frozenset({"completed", "max-tokens"})
+"""The kinds of end after which queued input goes on without another waking input."""

@@ -1,0 +1,293 @@
+"""`TurnRun`: one turn, from the claim of its first input to its end in the log.
+
+A turn goes step by step: open a step with the input that waits, ask the model, commit its answer, have its calls run,
+close the step, decide. Whatever fails on the way leads to one place, `_recover`: it answers what is still pending (the
+settled result where there is one, a recovery result where there is none), closes step and turn in the log with the
+first failure, and raises that failure to whoever waits (G1, G3, G5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+import trio
+from attrs import Factory, define, frozen
+
+from quiesce.actors.attempts import Model, RetryPolicy, attempt
+from quiesce.protocol.errors import RecoveryFailed, StepLimitReached, TurnFailed
+from quiesce.protocol.events import (
+    AssistantAttempt,
+    AssistantMessage,
+    ErrorInfo,
+    ModelMessage,
+    Reason,
+    StepEnd,
+    StepStart,
+    TurnEnd,
+    TurnStart,
+    draft,
+    text_of,
+)
+from quiesce.protocol.history import sendable
+from quiesce.protocol.inbox import insert, remove
+from quiesce.protocol.messages import (
+    AbortCalls,
+    BatchOutcome,
+    CallsAborted,
+    CallsCompleted,
+    CallsRejected,
+    Committed,
+    ReadHistory,
+    RunCalls,
+    Turn,
+)
+from quiesce.protocol.model import ModelRequest
+from quiesce.protocol.recovery import recovery_results
+from quiesce.protocol.rules import Phase
+from quiesce.protocol.storable import clean_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quiesce.actors.attempts import Attempt
+    from quiesce.actors.cancellation import Cancellation
+    from quiesce.actors.kernel import ActorRef
+    from quiesce.actors.scheduler import SchedulerActor
+    from quiesce.actors.session import SessionActor
+    from quiesce.actors.sources import Sources
+    from quiesce.protocol.events import Block, Draft, JsonObject, ToolResult, UserMessage
+    from quiesce.protocol.inbox import Inbox
+    from quiesce.protocol.model import ToolSpec
+    from quiesce.protocol.rules import LogState
+
+__all__ = ["Brain", "Desk", "TurnRun"]
+
+
+@frozen
+class Brain:
+    """What decides in a turn: the model, what it is told, and the limits it works in."""
+
+    session_id: str
+    model: Model
+    tools: tuple[ToolSpec, ...] = ()
+    system: str | None = None
+    max_steps: int = 100
+    retry: RetryPolicy = Factory(RetryPolicy)
+
+
+class Desk(Protocol):
+    """What a turn needs of the driver: its colleagues, and its view of the log, current as of the last `append`."""
+
+    session: ActorRef[SessionActor]
+    scheduler: ActorRef[SchedulerActor]
+    sources: Sources
+    log: LogState
+    inbox: Inbox
+
+    async def append(self, drafts: Sequence[Draft]) -> Committed:
+        """Append, and return when it is durable and `log` and `inbox` show it."""
+        ...
+
+    async def sync(self) -> None:
+        """Return when `log` and `inbox` show everything that is committed by now, whoever appended it."""
+        ...
+
+
+@define
+class TurnRun:
+    """The turn that is running. `number` is 0 until it is open in the log."""
+
+    desk: Desk
+    brain: Brain
+    cancellation: Cancellation
+    number: int = 0
+    step: int = 0
+    text: str = ""
+    claimed: list[str] = Factory(list)
+    _limited: bool = False
+    _settled: dict[int, ToolResult] = Factory(dict)
+
+    async def run(self) -> Turn:
+        """Run the turn to its end.
+
+        Raises:
+            TurnFailed: the turn failed and is closed in the log; its cause is the original failure.
+            RecoveryFailed: the log refused to be closed as well; step and turn stay open in it.
+
+        Cancellation from outside passes at once and leaves the turn open in the log: resume repairs it.
+
+        """
+        try:
+            while True:
+                reason = await self._step()
+                if reason is not None:
+                    return self._turn(reason)
+        except Exception as failure:  # noqa: BLE001 - whatever failed is the turn's failure, and is raised from there
+            await self._recover(failure)
+
+    # --- one step ----------------------------------------------------------------------------------------------
+
+    async def _step(self) -> Reason | None:
+        """Take one step. The reason why the turn is over with it, or None if it goes on."""
+        await self._open_step()
+        message = None if self.cancellation.requested else await self._answer()
+        if message is None or (self.cancellation.requested and not message.calls):
+            return await self._close(self._aborted())
+        outcome = await self._run_calls(message)
+        match outcome:
+            case CallsRejected(failure=failure, settled=settled):
+                self._settled = {item.index: item.body for item in settled}
+                raise failure
+            case CallsAborted():
+                return await self._close(self._aborted())
+            case CallsCompleted():
+                return await self._close(self._decide(message, outcome), outcome.context)
+
+    async def _open_step(self) -> None:
+        opening = not self.number
+        turn, step = self.desk.log.turn + opening, self.step + 1
+        if step > self.brain.max_steps:
+            raise StepLimitReached(self.brain.max_steps)
+        step_input = self.desk.inbox.queued("next-step")
+        follow_up = self.desk.inbox.queued("next-turn")[:1] if opening else ()
+        messages = (*step_input, *follow_up)
+        self.claimed += [message.id for message in messages]
+        await self.desk.append(
+            (
+                *((draft(TurnStart(turn)),) if opening else ()),
+                *remove("next-step", len(step_input)),
+                *remove("next-turn", len(follow_up)),
+                draft(StepStart(turn, step)),
+                *map(draft, messages),
+            )
+        )
+        self.number, self.step = turn, step
+
+    async def _run_calls(self, message: ModelMessage) -> BatchOutcome:
+        if not message.calls:
+            return CallsCompleted()
+        reply = self.desk.scheduler.ask(RunCalls(self.number, self.step, message.calls))
+        with self.cancellation.by(self._abort_calls):
+            return await reply
+
+    def _abort_calls(self) -> None:
+        self.desk.scheduler.tell(AbortCalls(self.cancellation.cause or ""))
+
+    def _decide(self, message: ModelMessage, outcome: CallsCompleted) -> Reason | None:
+        """Whether the turn is over: input that waits for the next step keeps it going, unless it was blocked."""
+        if outcome.blocks_turn is not None:
+            return Reason("blocked", message=clean_text(outcome.blocks_turn))
+        if outcome.context or self.desk.inbox.queued("next-step"):
+            return None
+        if message.calls and not outcome.concludes_turn:
+            return None
+        return Reason("max-tokens" if self._limited else "completed")
+
+    async def _close(self, reason: Reason | None, context: Sequence[UserMessage] = ()) -> Reason | None:
+        """Close the step, and the turn with it if there is a reason to; gives the reason back."""
+        drafts = [draft(StepEnd(self.number, self.step))]
+        if context:
+            drafts.append(insert("next-step", len(self.desk.inbox.queued("next-step")), *context))
+        if reason is not None:
+            drafts.append(draft(TurnEnd(self.number, reason)))
+        await self.desk.append(drafts)
+        return reason
+
+    def _aborted(self) -> Reason:
+        return Reason("aborted", cause=self.cancellation.cause)
+
+    # --- the model ---------------------------------------------------------------------------------------------
+
+    async def _answer(self) -> ModelMessage | None:
+        """The model's committed answer; None if the user cancelled before there was one."""
+        request = await self._request()
+        attempts = 0
+        while True:
+            attempts += 1
+            made = await attempt(self.brain.model, request, self.cancellation)
+            if made.failure is None and not made.cancelled:
+                return await self._commit(made)
+            delay = None if made.cancelled else self.brain.retry.delay(made, attempts, self.desk.sources.random)
+            await self._keep_partial(made)
+            if made.failure is not None and delay is None:
+                raise made.failure
+            if made.cancelled or not await self._wait(delay or 0):
+                return None
+
+    async def _request(self) -> ModelRequest:
+        view = await self.desk.session.ask(ReadHistory())
+        brain = self.brain
+        return ModelRequest(brain.session_id, self.number, self.step, sendable(view.entries), brain.tools, brain.system)
+
+    async def _commit(self, made: Attempt) -> ModelMessage:
+        finished = made.answer.finished
+        message = self._message(made.answer.complete(), finished.source if finished else None)
+        await self.desk.append(
+            (draft(AssistantMessage(self.number, self.step, message, finished.usage if finished else None)),)
+        )
+        self.text = text_of(message.content) or self.text
+        self._limited |= finished is not None and finished.reason == "max-tokens"
+        return message
+
+    async def _keep_partial(self, made: Attempt) -> None:
+        """What a cut or cancelled answer delivered: its text as an interrupted message, anything else as an attempt."""
+        content = made.answer.interrupted()
+        if text_of(content).strip():
+            message = self._message(content)
+            body = AssistantMessage(self.number, self.step, message, interrupted=True)
+            await self.desk.append((draft(body),))
+            self.text = text_of(content)
+            return
+        error = None if made.failure is None else _error_info(made.failure)
+        await self.desk.append((draft(AssistantAttempt(self.number, self.step, content, error)),))
+
+    async def _wait(self, seconds: float) -> bool:
+        """Wait before the next attempt; False if the user cancelled, who goes first."""
+        with trio.CancelScope() as scope, self.cancellation.by(scope.cancel):
+            await trio.sleep(seconds)
+        return not self.cancellation.requested
+
+    def _message(self, content: tuple[Block, ...], extra: JsonObject | None = None) -> ModelMessage:
+        model = self.brain.model
+        source = {"kind": "model", "provider": model.provider, "model": model.name, **(extra or {})}
+        return ModelMessage("assistant", content, source, self.desk.sources.mint())
+
+    # --- failure -----------------------------------------------------------------------------------------------
+
+    async def _recover(self, failure: Exception) -> NoReturn:
+        """Close in the log what is open, and raise `failure` to whoever waits for the turn; never returns."""
+        reason = Reason("error", message=_error_text(failure), code=_error_code(failure))
+        turn = self._turn(reason)
+        try:
+            await self.desk.sync()
+            for drafts in self._closing(reason):
+                await self.desk.append(drafts)
+        except Exception as refusal:  # noqa: BLE001 - both are raised: the refusal never hides the first failure
+            raise RecoveryFailed(turn, failure, refusal) from failure
+        raise TurnFailed(turn, failure) from failure
+
+    def _closing(self, reason: Reason) -> list[tuple[Draft, ...]]:
+        """The appends that close the open step, then the open turn."""
+        log, appends = self.desk.log, list[tuple["Draft", ...]]()
+        if log.phase is Phase.STEP:
+            results = recovery_results(log.pending, "failed", lambda *_: self.desk.sources.mint(), self._settled)
+            appends.append((*results, draft(StepEnd(log.turn, log.step))))
+        if log.phase is not Phase.IDLE:
+            appends.append((draft(TurnEnd(log.turn, reason)),))
+        return appends
+
+    def _turn(self, reason: Reason) -> Turn:
+        return Turn(self.number, reason, self.text, self.step)
+
+
+def _error_text(failure: BaseException) -> str:
+    return clean_text(str(failure)) or type(failure).__name__
+
+
+def _error_code(failure: BaseException) -> str:
+    code = getattr(failure, "code", None)
+    return code if isinstance(code, str) else type(failure).__name__
+
+
+def _error_info(failure: BaseException) -> ErrorInfo:
+    return ErrorInfo(type(failure).__name__, _error_code(failure), _error_text(failure))
