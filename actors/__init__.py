@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from quiesce.actors.agent import Agent
 from quiesce.actors.attempts import Model, RetryPolicy
+from quiesce.actors.fork import fork_session
 from quiesce.actors.hooks import Hooks, ToolInvocation
 from quiesce.actors.models import ScriptedModel, call, fail, say
 from quiesce.actors.results import Result
-from quiesce.actors.runtime import Runtime, fork_session
+from quiesce.actors.runtime import Runtime
 from quiesce.actors.sources import Sources
 from quiesce.actors.stores import MemoryStore, SqliteStore, Store
 from quiesce.actors.tools import Tool, Toolbox, tool

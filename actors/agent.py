@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import trio
 from pykka import ActorDeadError
 
+from quiesce.actors.fork import fork_session
 from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.events import TextBlock, UserMessage
 from quiesce.protocol.history import sendable
@@ -140,6 +141,10 @@ class Agent:
     async def statistics(self) -> SchedulerStatistics:
         """What the scheduler counts."""
         return await self._scheduler.ask(ReadStatistics())
+
+    async def fork(self, new_id: str | None = None, *, at: int | None = None) -> str:
+        """Fork this session up to event `at` (by default the last); return the new session's id. See `fork_session`."""
+        return await fork_session(self._store, self.session_id, new_id, at=at, sources=self._sources)
 
     # --- the end -----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import trio
 from quiesce.actors.agent import Agent
 from quiesce.actors.attempts import RetryPolicy
 from quiesce.actors.dispatch import Workshop
+from quiesce.actors.fork import fork_session, release
 from quiesce.actors.hooks import HookChain
 from quiesce.actors.kernel import ActorSystem
 from quiesce.actors.scheduler import SchedulerActor
@@ -21,19 +22,16 @@ from quiesce.actors.stores import SqliteStore, Store
 from quiesce.actors.tools import Toolbox
 from quiesce.actors.turn import Brain
 from quiesce.protocol.errors import InvalidInput
-from quiesce.protocol.recovery import forked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable
     from os import PathLike
 
     from quiesce.actors.attempts import Model
     from quiesce.actors.hooks import Hooks
-    from quiesce.actors.stores import Writer
     from quiesce.actors.tools import AnyTool
-    from quiesce.protocol.events import Event
 
-__all__ = ["Runtime", "fork_session"]
+__all__ = ["Runtime"]
 
 
 class Runtime:
@@ -109,7 +107,7 @@ class Runtime:
             await open_agent.close()
         async with AsyncExitStack() as undo:
             writer = await self.store.open(session_id, takeover=takeover)
-            undo.push_async_callback(_release, writer)
+            undo.push_async_callback(release, writer)
             events = await self.store.read(session_id)
             state = await trio.to_thread.run_sync(SessionState.replay, events)
             del events
@@ -147,56 +145,3 @@ class Runtime:
         async with trio.open_nursery() as nursery:
             for agent in self._agents.values():
                 nursery.start_soon(agent.close)
-
-
-async def fork_session(
-    store: Store, session_id: str, new_id: str | None = None, *, at: int | None = None, sources: Sources
-) -> str:
-    """Make a new session of the log of `session_id` up to event `at`, included (by default the last); return its id.
-
-    The parent is not touched and may be running. A turn that is open at that point is closed in the child, its calls
-    answered as forked.
-
-    Raises:
-        InvalidInput: there is no event `at`.
-        SessionNotFound: there is no such session.
-        SessionExists: there is a session `new_id` already.
-
-    """
-    prefix = await store.read(session_id)
-    boundary = len(prefix) - 1 if at is None else at
-    if not 0 <= boundary < len(prefix):
-        raise InvalidInput(f"at: session {session_id!r} has no event {boundary}, its log has {len(prefix)} events")
-    child = new_id or f"{session_id}-{sources.mint()}"
-    header = {"createdAt": sources.now(), "parent": session_id, "parentSeq": boundary}
-    writer = await store.open(child, new=True, header=header)
-    try:
-        await _store(writer, forked(prefix[: boundary + 1]))
-    except BaseException:
-        await _release(writer)
-        with trio.CancelScope(shield=True):
-            await store.delete(child)
-        raise
-    await _release(writer)
-    return child
-
-
-async def _store(writer: Writer, events: Sequence[Event]) -> None:
-    """Append, and wait until it is durable."""
-    answers: list[Exception | None] = []
-    answered = trio.Event()
-
-    def on_done(error: Exception | None) -> None:
-        answers.append(error)
-        answered.set()
-
-    writer.append(events, on_done)
-    with trio.CancelScope(shield=True):  # the store answers soon, and half a fork is of no use
-        await answered.wait()
-    if answers[0] is not None:
-        raise answers[0]
-
-
-async def _release(writer: Writer) -> None:
-    with trio.CancelScope(shield=True):  # a lease outlives whoever was cancelled, unless it is given back
-        await writer.release()

@@ -113,7 +113,8 @@ class RecoveryFailed(TurnFailed, ExceptionGroup[Exception]):
         ExceptionGroup.__init__(self, f"turn {turn.number} failed and could not be closed", [failure, refusal])
         self.turn = turn
 
-    def derive(self, excs: Sequence[Exception]) -> ExceptionGroup[Exception]:  # type: ignore[override]  # a part of it is no failed turn
+    def derive(self, excs: Sequence[Exception]) -> ExceptionGroup[Exception]:  # type: ignore[override]  # of one type only
+        """A part of it is a plain group: it is no failed turn any more."""
         return ExceptionGroup(self.message, excs)
 
 

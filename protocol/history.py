@@ -83,6 +83,8 @@ def history_of(events: Iterable[Event]) -> History:
 
 def sendable(entries: Sequence[Entry]) -> tuple[Visible, ...]:
     """The messages in the order every provider's contract starts from: see rule 3 above."""
+    if _in_order(entries):
+        return tuple(entry.message for entry in entries)
     results = _results_by_step(entries)
     return tuple(message for entry in entries for message in _placed(entry, results))
 
@@ -137,6 +139,23 @@ def _says_something(content: tuple[Block, ...]) -> bool:
 # --- how results find their calls --------------------------------------------------------------------------------
 
 _StepLabel = tuple[int, int, str]
+
+
+def _in_order(entries: Sequence[Entry]) -> bool:
+    """Whether each call is followed by its result already, as in every log that quiesce wrote: then nothing moves."""
+    due: list[_StepLabel] = []
+    for entry in entries:
+        message = entry.message
+        if isinstance(message, ToolMessage):
+            if not due or due.pop() != (entry.turn, entry.step, message.tool_call_id):
+                return False
+        elif due:
+            return False
+        elif isinstance(message, ModelMessage):
+            due = [(entry.turn, entry.step, call.id) for call in reversed(message.calls)]
+    return not due
+
+
 _UNANSWERED: Final = (
     "No result of this call was recorded. Its outcome is unknown: it may have taken effect. Check before repeating it."
 )

@@ -1,0 +1,73 @@
+"""Forking: a new session made of the beginning of another. The parent is only read, so it may be running."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from quiesce.protocol.errors import InvalidInput
+from quiesce.protocol.recovery import forked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quiesce.actors.sources import Sources
+    from quiesce.actors.stores import Store, Writer
+    from quiesce.protocol.events import Event
+
+__all__ = ["fork_session", "release"]
+
+
+async def fork_session(
+    store: Store, session_id: str, new_id: str | None = None, *, at: int | None = None, sources: Sources
+) -> str:
+    """Make a new session of the log of `session_id` up to event `at`, included (by default the last); return its id.
+
+    The parent is not touched and may be running. A turn that is open at that point is closed in the child, its calls
+    answered as forked.
+
+    Raises:
+        InvalidInput: there is no event `at`.
+        SessionNotFound: there is no such session.
+        SessionExists: there is a session `new_id` already.
+
+    """
+    prefix = await store.read(session_id)
+    boundary = len(prefix) - 1 if at is None else at
+    if not 0 <= boundary < len(prefix):
+        raise InvalidInput(f"at: session {session_id!r} has no event {boundary}, its log has {len(prefix)} events")
+    child = new_id or f"{session_id}-{sources.mint()}"
+    header = {"createdAt": sources.now(), "parent": session_id, "parentSeq": boundary}
+    writer = await store.open(child, new=True, header=header)
+    try:
+        await _store(writer, forked(prefix[: boundary + 1]))
+    except BaseException:
+        await release(writer)
+        with trio.CancelScope(shield=True):
+            await store.delete(child)
+        raise
+    await release(writer)
+    return child
+
+
+async def _store(writer: Writer, events: Sequence[Event]) -> None:
+    """Append, and wait until it is durable."""
+    answers: list[Exception | None] = []
+    answered = trio.Event()
+
+    def on_done(error: Exception | None) -> None:
+        answers.append(error)
+        answered.set()
+
+    writer.append(events, on_done)
+    with trio.CancelScope(shield=True):  # the store answers soon, and half a fork is of no use
+        await answered.wait()
+    if answers[0] is not None:
+        raise answers[0]
+
+
+async def release(writer: Writer) -> None:
+    """Give a lease back, whether or not the caller is cancelled."""
+    with trio.CancelScope(shield=True):  # a lease outlives whoever was cancelled, unless it is given back
+        await writer.release()
