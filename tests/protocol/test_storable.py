@@ -94,7 +94,10 @@ ANYTHING = st.recursive(
     | st.uuids()
     | st.fractions()
     | st.complex_numbers()
-    | st.sampled_from([Unshowable(), Liar(), NumpyLike(), BrokenMapping(a=1), object, Level.HIGH, range(3), len, ...]),
+    | st.builds(Unshowable)
+    | st.builds(Liar)
+    | st.builds(BrokenMapping, st.just({"a": 1}))
+    | st.sampled_from([NumpyLike(), object, Level.HIGH, range(3), len, ...]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.tuples(inner, inner)
