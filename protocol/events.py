@@ -256,7 +256,7 @@ class ToolResult(Record):
     step: int
     message: ToolMessage
     error: ErrorInfo | None = None
-    meta: JsonObject | None = None
+    meta: Any = None
 
 
 @frozen
