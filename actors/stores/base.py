@@ -108,7 +108,7 @@ class Store(ABC):
         """Close the store after everything submitted has been settled. Appends from now on get `StoreError`."""
 
     @abstractmethod
-    async def open(  # noqa: PLR0913 - the options of one request, all by keyword
+    async def open(
         self,
         session_id: str,
         *,

@@ -2,7 +2,8 @@
 
 While a commit waits for the disk, jobs pile up in the queue; the next transaction takes them all, so that a thousand
 busy sessions share the cost of one sync. Each job runs in its own savepoint: one that is refused leaves no trace and
-takes nobody along. If the transaction itself fails, every job in it fails, and the file is as it was.
+takes nobody along. If the transaction itself fails, every job in it fails, and the file is as it was; except that when
+there was no room for all of them, each is tried alone, so that one session's large append does not stop the others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pykka
 from quiesce.actors.stores.jobs import Job, NotOpen, Settled, deliver, refuse
 from quiesce.actors.stores.sqlite_file import typed
 from quiesce.actors.stores.sqlite_tables import SqliteTables
-from quiesce.protocol.errors import QuiesceError, StoreError
+from quiesce.protocol.errors import QuiesceError, StoreError, StoreFull
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +107,10 @@ class GroupCommitter(pykka.ThreadingActor):
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
-            return self._failed(jobs, settled, typed(error, self._path))
+            failure = typed(error, self._path)
+            if isinstance(failure, StoreFull) and len(jobs) > 1:
+                return [self._commit([job])[0] for job in jobs]
+            return self._failed(jobs, settled, failure)
         return settled
 
     def _settle(self, job: Job) -> Settled:

@@ -10,14 +10,13 @@ import trio
 
 from quiesce.actors.stores.jobs import NotOpen, Settled, deliver
 from quiesce.actors.stores.table_store import TableStore, wall_clock
-from quiesce.actors.stores.tables import Row
+from quiesce.actors.stores.tables import Row, Tables
 from quiesce.protocol.errors import QuiesceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from quiesce.actors.stores.jobs import Job
-    from quiesce.actors.stores.tables import Tables
     from quiesce.protocol.events import JsonObject
 
 __all__ = ["MemoryStore"]
@@ -69,7 +68,7 @@ class MemoryStore(TableStore):
             return Settled(job, error=error)
 
 
-class _MemoryTables:
+class _MemoryTables(Tables):
     """`Tables` in dictionaries. Headers are kept as text, so that nobody shares what is stored."""
 
     def __init__(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,7 +10,7 @@ from quiesce.actors.stores.sqlite_file import connect_reader, typed
 from quiesce.actors.stores.sqlite_tables import SqliteTables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from quiesce.actors.stores.tables import Tables
 
@@ -31,16 +30,20 @@ class Readers:
         self._closed = False
 
     def look(self, query: Callable[[Tables], T]) -> T:
-        """The answer to `query`, all of it from the same commit. Raises `StoreError`."""
+        """The answer to `query`, all of it from the same commit. Raises `StoreError`, and what `query` raises."""
         try:
-            with self._connection() as connection:
+            connection = self._take()
+            try:
                 connection.execute("BEGIN")
-                try:
-                    return query(SqliteTables(connection))
-                finally:
-                    connection.execute("ROLLBACK")
+                answer = query(SqliteTables(connection))
+                connection.execute("ROLLBACK")
+            except BaseException:
+                connection.close()
+                raise
         except sqlite3.Error as error:
             raise typed(error, self._path) from error
+        self._give_back(connection)
+        return answer
 
     def close(self) -> None:
         """Close what is idle now, and the others when they have been used."""
@@ -50,16 +53,11 @@ class Readers:
         for connection in idle:
             connection.close()
 
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
+    def _take(self) -> sqlite3.Connection:
         with self._lock:
-            connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = connect_reader(self._path, busy_timeout=self._busy_timeout)
-        try:
-            yield connection
-        finally:
-            self._give_back(connection)
+            if self._idle:
+                return self._idle.pop()
+        return connect_reader(self._path, busy_timeout=self._busy_timeout)
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         with self._lock:

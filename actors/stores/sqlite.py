@@ -41,6 +41,7 @@ __all__ = ["SqliteStore"]
 T = TypeVar("T")
 
 _READERS: Final = 4
+_MAX_TIMEOUT: Final = 1_000_000
 
 
 @frozen
@@ -74,6 +75,10 @@ class SqliteStore(TableStore):
         clock: Callable[[], int] = wall_clock,
     ) -> None:
         super().__init__(clock)
+        if not 0 <= busy_timeout <= _MAX_TIMEOUT:
+            raise InvalidInput(f"busy_timeout: seconds from 0 to {_MAX_TIMEOUT:,} are wanted, not {busy_timeout}")
+        if max_bytes is not None and max_bytes <= 0:
+            raise InvalidInput(f"max_bytes: a positive number is wanted, not {max_bytes}")
         self.path = _real(path)
         self._busy_timeout = busy_timeout
         self._max_bytes = max_bytes

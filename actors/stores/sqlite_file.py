@@ -1,7 +1,8 @@
 """The file of a `SqliteStore`: how it is opened, made or refused, and what SQLite's errors mean.
 
-A file is ours if its header has our application id, which is written by the first transaction, before the file is
-switched to WAL: so it can be told from the bytes of the file alone, and nobody else's file is touched.
+A file is ours if its header has our application id, which the first transaction writes, before the file is switched to
+WAL: so it can be told from the bytes of the file alone, and nobody else's file is touched. (Never by opening the file
+with other means than SQLite: closing it would drop the locks that SQLite has on it in this process.)
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def connect_writer(path: str, *, busy_timeout: float, max_bytes: int | None) -> 
         try:
             _retried(lambda: _prepare(connection, path), busy_timeout)
             if max_bytes is not None:
-                page_size = connection.execute("PRAGMA page_size").fetchone()[0]
+                page_size = _pragma(connection, "page_size")
                 connection.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page_size)}")
         except BaseException:
             connection.close()
@@ -107,7 +108,11 @@ def _connect(path: str, mode: str, busy_timeout: float) -> sqlite3.Connection:
 
 
 def _refuse_foreign(path: str) -> None:
-    """Look at the file's header without locks and without side files, which a normal connection might make."""
+    """Refuse what can be told from the file alone, with no lock and no side file: `immutable` reads just its bytes.
+
+    Those may be halfway through a checkpoint or a rollback, of our own file too. Whatever does not make sense for
+    that reason is left to an ordinary connection, which repairs it first.
+    """
     file = Path(path)
     if not file.exists() or (file.is_file() and file.stat().st_size == 0):
         return
@@ -115,24 +120,32 @@ def _refuse_foreign(path: str) -> None:
         raise StoreError(f"{path}: not a file")
     try:
         with closing(_connect(path, "ro&immutable=1", 0)) as connection:
-            application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+            application_id = _pragma(connection, "application_id")
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
-            raise
-        application_id = None
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB and not _is_unfinished(path):
+            raise _foreign(path) from error
+        return
     if application_id != _APPLICATION_ID:
-        raise StoreError(f"{path}: not a quiesce store; the file was left as it is")
+        raise _foreign(path)
+
+
+def _is_unfinished(path: str) -> bool:
+    return any(Path(path + side).exists() for side in ("-wal", "-journal"))
+
+
+def _foreign(path: str) -> StoreError:
+    return StoreError(f"{path}: not a quiesce store; the file was left as it is")
 
 
 def _prepare(connection: sqlite3.Connection, path: str) -> None:
     """Set the connection up, and the file if it is new."""
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA fullfsync = ON")
-    connection.execute("PRAGMA checkpoint_fullfsync = ON")
-    if _version(connection) == 0:
+    for setting in ("foreign_keys = ON", "synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
+        connection.execute(f"PRAGMA {setting}")
+    if _is_empty(connection):
         _create(connection, path)
-    version = _version(connection)
+    if _pragma(connection, "application_id") != _APPLICATION_ID:
+        raise _foreign(path)
+    version = _pragma(connection, "user_version")
     if version > _VERSION:
         raise StoreError(
             f"{path}: written by a newer quiesce (schema {version}, this one knows {_VERSION}): upgrade it"
@@ -142,16 +155,20 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
         raise StoreError(f"{path}: the file system does not support write-ahead logging (journal mode {mode})")
 
 
-def _version(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version
+def _pragma(connection: sqlite3.Connection, pragma: str) -> int:
+    value: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+    return value
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
 
 
 def _create(connection: sqlite3.Connection, path: str) -> None:
     """Make the tables, unless another process has just done so. The file is its owner's: logs hold what tools read."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if _version(connection) == 0:
+        if _is_empty(connection):
             Path(path).chmod(0o600)
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)

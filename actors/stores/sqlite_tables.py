@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from quiesce.actors.stores.tables import Row
+from quiesce.actors.stores.tables import Row, Tables
 
 if TYPE_CHECKING:
     import sqlite3
@@ -26,58 +26,50 @@ _SAVE: Final = (
 _LINES: Final = "SELECT seq, line FROM events WHERE session = ? AND seq >= ? AND seq < ? ORDER BY seq"
 
 
-class SqliteTables:
-    """`quiesce.actors.stores.tables.Tables` on one connection."""
+class SqliteTables(Tables):
+    """`Tables` on one connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def find(self, session_id: str) -> Row | None:
-        """See `Tables`."""
         return _row(self._connection.execute(_FIND, (session_id,)).fetchone())
 
     def row(self, number: int) -> Row | None:
-        """See `Tables`."""
         return _row(self._connection.execute(_ROW, (number,)).fetchone())
 
     def rows(self) -> Sequence[tuple[Row, JsonObject]]:
-        """See `Tables`."""
         return [(_as_row(columns), json.loads(header)) for *columns, header in self._connection.execute(_ROWS)]
 
     def header(self, number: int) -> JsonObject:
-        """See `Tables`."""
         (text,) = self._connection.execute("SELECT header FROM headers WHERE session = ?", (number,)).fetchone()
         header: JsonObject = json.loads(text)
         return header
 
     def create(self, session_id: str, header: JsonObject) -> Row:
-        """See `Tables`."""
         created_at = header["createdAt"]
         execute = self._connection.execute
         number = execute("INSERT INTO sessions (id, created_at) VALUES (?, ?)", (session_id, created_at)).lastrowid
-        assert number is not None  # noqa: S101 - an INSERT has a rowid
+        assert number is not None  # an INSERT has a rowid
         execute("INSERT INTO headers VALUES (?, ?)", (number, json.dumps(header)))
         return Row(number=number, id=session_id, created_at=created_at)
 
     def save(self, row: Row) -> None:
-        """See `Tables`."""
         self._connection.execute(
             _SAVE,
             (row.epoch, row.holder, row.held_by, row.next_seq, row.last_time, row.turns, row.turn_open, row.number),
         )
 
     def add(self, number: int, first_seq: int, lines: Sequence[str]) -> None:
-        """See `Tables`."""
         self._connection.executemany(
             "INSERT INTO events VALUES (?, ?, ?)", [(number, seq, line) for seq, line in enumerate(lines, first_seq)]
         )
 
     def lines(self, number: int, from_seq: int, to_seq: int) -> Sequence[tuple[int, str]]:
-        """See `Tables`."""
         return self._connection.execute(_LINES, (number, from_seq, to_seq)).fetchall()
 
     def remove(self, number: int) -> None:
-        """See `Tables`. The header and the log go with it, by their foreign keys."""
+        # The header and the log go with it, by their foreign keys.
         self._connection.execute("DELETE FROM sessions WHERE number = ?", (number,))
 
 

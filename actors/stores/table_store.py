@@ -80,7 +80,6 @@ class TableStore(Store):
     # The face.
 
     async def __aenter__(self) -> Self:
-        """See `Store`."""
         async with self._door:
             if self._users == 0:
                 await self._start()
@@ -90,14 +89,13 @@ class TableStore(Store):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        """See `Store`."""
         with trio.CancelScope(shield=True):
             async with self._door:
                 self._users -= 1
                 if self._users == 0:
                     await self._stop()
 
-    async def open(  # noqa: PLR0913 - the options of one request, all by keyword
+    async def open(
         self,
         session_id: str,
         *,
@@ -107,7 +105,6 @@ class TableStore(Store):
         takeover: bool = False,
         header: JsonObject | None = None,
     ) -> Writer:
-        """See `Store`."""
         claim = ops.Claim(
             session_id=_checked_id(session_id),
             holder=_in_words(holder),
@@ -123,7 +120,6 @@ class TableStore(Store):
     async def read(
         self, session_id: str, from_seq: int = 0, to_seq: int | None = None, *, foreign: bool = False
     ) -> Sequence[Event]:
-        """See `Store`."""
         for name, seq in (("from_seq", from_seq), ("to_seq", to_seq)):
             if seq is not None and not 0 <= seq <= _MAX_INT:
                 raise InvalidInput(f"{name}: {seq} is not the number of an event")
@@ -133,15 +129,12 @@ class TableStore(Store):
         )
 
     async def list(self) -> Sequence[SessionInfo]:
-        """See `Store`."""
         return await self._look(partial(ops.describe_all, is_alive=self._is_alive))
 
     async def info(self, session_id: str) -> SessionInfo:
-        """See `Store`."""
         return await self._look(partial(ops.describe, session_id=_checked_id(session_id), is_alive=self._is_alive))
 
     async def delete(self, session_id: str) -> None:
-        """See `Store`."""
         await self.run(partial(ops.delete, session_id=_checked_id(session_id), is_alive=self._is_alive))
 
     # For the writers.
@@ -190,11 +183,10 @@ class TableWriter(Writer):
         self._lease = ops.Lease(row.number, row.id, row.epoch)
 
     def append(self, events: Sequence[Event], on_done: OnDone) -> None:
-        """See `Writer`. Encoding is done here: it then overlaps with the commit of the appends before this one."""
+        # Encoding is done here and now: so it overlaps with the commit of the appends before this one.
         self._store.submit(self._prepare(events), lambda _, error: on_done(error))
 
     async def release(self) -> None:
-        """See `Writer`."""
         with suppress(NotOpen):  # the lease has ended with the store
             await self._store.run(partial(ops.release, lease=self._lease))
 
