@@ -140,12 +140,11 @@ def check_draft(draft: Draft) -> None:
 
 
 def _check_return(draft: Draft, obj: JsonObject) -> None:
-    foreign = isinstance(draft.body, ForeignBody)
     try:
-        back = event_from_json(obj, foreign=foreign)
+        back = event_from_json(obj)
     except UnreadableLog as error:
         raise InvalidInput(str(error)) from error
-    if foreign and not isinstance(back.body, ForeignBody):
+    if isinstance(draft.body, ForeignBody) and not isinstance(back.body, ForeignBody):
         raise InvalidInput(f"event.type: {back.type} is a type of the log's own vocabulary")
 
 
