@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import frozen
 
-from quiesce.protocol.errors import InvalidInput, QuiesceError
-from quiesce.protocol.storable import check_json, clean_text
+from quiesce.protocol.errors import QuiesceError
+from quiesce.protocol.storable import clean_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,12 +47,11 @@ def load_arguments(text: str) -> JsonObject:
 
 
 def dump_arguments(arguments: JsonObject) -> str:
-    """The JSON text of `arguments`. Raises `InvalidArguments` if they are not a JSON object."""
+    """The JSON text of `arguments`. Raises `InvalidArguments` for what JSON cannot say."""
     try:
-        check_json(arguments, "arguments")
-    except InvalidInput as error:
-        raise InvalidArguments(f"The arguments are not JSON: {error}") from None
-    return json.dumps(arguments, ensure_ascii=False)
+        return json.dumps(arguments, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArguments(clean_text(f"The arguments are not JSON: {error}")) from None
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> JsonObject:

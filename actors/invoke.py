@@ -31,6 +31,7 @@ from attrs import Factory, frozen
 
 from quiesce.actors.isolation import WorkerError, run_in_process
 from quiesce.actors.results import error_text, raised_outcome, to_outcome
+from quiesce.actors.watchdog import watchdog
 from quiesce.protocol.outcome import ToolOutcome, failure
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ _ENDINGS: Final[dict[_State, Ending]] = {
 }
 """How a body ended that gave nothing, from the state that it was in."""
 
+_MAY_RUN: Final = frozenset({_State.READY, _State.REFUSED})
+
 
 async def run_body(call: ToolInvocation, *, chain: HookChain, slots: Slots | None = None) -> BodyEnd:
     """Run the body of `call` once, with the `around` hooks of `chain`: `Body.run` for callers that need no `cancel`."""
@@ -111,23 +114,22 @@ async def run_body(call: ToolInvocation, *, chain: HookChain, slots: Slots | Non
 class Body:
     """One run of one body. `run` it once, from any task; `cancel` it from the same loop, at any time."""
 
+    __slots__ = ("_chain", "_scope", "_slots", "_state", "call")
+
     def __init__(self, call: ToolInvocation, *, chain: HookChain, slots: Slots | None = None) -> None:
         self.call = call
         self._chain = chain
         self._slots = slots
         self._state = _State.READY
         self._scope = trio.CancelScope()
-        self._watch: trio.CancelScope | None = None
-        self._deadline = math.inf
 
     def cancel(self) -> None:
         """Cancel the body; `run` then says how it ended. Does nothing to one that was cancelled, timed out or ended."""
         if self._state is _State.READY:
-            self._state = _State.REFUSED
-            self._scope.cancel()
+            self._stop(_State.REFUSED)
         elif self._state is _State.RUNNING:
             self._stop(_State.CANCELLED)
-            self._watch_over(self._warn_until_ended)
+            watchdog().watch(self, trio.current_time() + _WARN_EVERY)
 
     async def run(self) -> BodyEnd:
         """Run the body to its end: one that is cancelled or times out is waited for.
@@ -136,83 +138,58 @@ class Body:
         an Exception (KeyboardInterrupt, and SystemExit from an async body; from a thread or process it is an error).
         Not a checkpoint if the body is none.
         """
-        if self._state not in {_State.READY, _State.REFUSED}:
+        if self._state not in _MAY_RUN:
             raise RuntimeError("a body runs once")
         try:
-            return await self._run()
+            with self._scope:
+                return self._end("returned", value=await self._run())
+            return BodyEnd(_ENDINGS[self._state])
         except Exception as error:  # noqa: BLE001 - what a tool raises is its result, not a failure of who runs it
             return self._end("raised", error=error)
         except BaseExceptionGroup as group:
             raise _without_errors(group) from None
         finally:
             self._state = _State.ENDED
-            self._end_watch()
+            if self.call.tool.timeout is not None or self._scope.cancel_called:
+                watchdog().forget(self)
 
-    async def _run(self) -> BodyEnd:
+    def look(self) -> float:
+        """Called by the watchdog: the time-out has come, or it is time to warn."""
+        if self._state is _State.RUNNING:
+            self._stop(_State.OVERDUE)
+        else:
+            _warn(self.call, self._state)
+        return trio.current_time() + _WARN_EVERY
+
+    async def _run(self) -> object:
         limiter = (self._slots or _default_slots()).of(self.call.tool)
-        with self._scope:
-            if limiter is not None:
-                await limiter.acquire_on_behalf_of(self)
-            try:
-                await trio.lowlevel.checkpoint_if_cancelled()
-                self._begin()
-                value = await self._chain.run(self.call, _body_of(self.call))
-                return self._end("returned", value=value)
-            finally:
-                if limiter is not None:
-                    limiter.release_on_behalf_of(self)
-        return BodyEnd(_ENDINGS[self._state])
+        if limiter is None:
+            return await self._run_now()
+        await limiter.acquire_on_behalf_of(self)
+        try:
+            return await self._run_now()
+        finally:
+            limiter.release_on_behalf_of(self)
 
-    def _begin(self) -> None:
+    async def _run_now(self) -> object:
+        await trio.lowlevel.checkpoint_if_cancelled()
         self._state = _State.RUNNING
-        if self.call.tool.timeout is not None:
-            self._deadline = trio.current_time() + self.call.tool.timeout
-            self._watch_over(self._time_out)
+        tool = self.call.tool
+        if tool.timeout is not None:
+            watchdog().watch(self, trio.current_time() + tool.timeout)
+        return await self._chain.run(self.call, partial(_RUNS[tool.runs], tool, self.call.values))
 
     def _stop(self, state: _State) -> None:
         self._state = state
         self._scope.cancel()
 
     def _end(self, how: Ending, *, value: object = None, error: Exception | None = None) -> BodyEnd:
-        """The end of a body that gave something. It may be late although its time-out never got the loop."""
-        late = self._state is _State.RUNNING and trio.current_time() >= self._deadline
-        if late or self._state is _State.OVERDUE:
+        if self._state is _State.OVERDUE:
             return BodyEnd("timed-out", value, error)
         return BodyEnd(how, value, error, cancel_requested=self._state is _State.CANCELLED)
 
-    # --- the watch: a system task, so that it costs nothing until there is something to watch
-
-    def _watch_over(self, watch: Callable[[], Awaitable[None]]) -> None:
-        self._end_watch()
-        self._watch = trio.CancelScope()
-        trio.lowlevel.spawn_system_task(self._watching, self._watch, watch, name=f"watch of {self.call.name}")
-
-    async def _watching(self, scope: trio.CancelScope, watch: Callable[[], Awaitable[None]]) -> None:
-        with scope:
-            await watch()
-
-    def _end_watch(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-
-    async def _time_out(self) -> None:
-        await trio.sleep_until(self._deadline)
-        self._stop(_State.OVERDUE)
-        await self._warn_until_ended()
-
-    async def _warn_until_ended(self) -> None:
-        waited = 0.0
-        while True:
-            await trio.sleep(_WARN_EVERY)
-            waited += _WARN_EVERY
-            _warn(self.call, self._state, waited)
-
 
 # --- bodies ------------------------------------------------------------------------------------------------------
-
-
-def _body_of(call: ToolInvocation) -> Callable[[], Awaitable[object]]:
-    return partial(_RUNS[call.tool.runs], call.tool, call.values)
 
 
 def _in_task(tool: AnyTool, values: dict[str, Any]) -> Awaitable[object]:
@@ -285,16 +262,16 @@ _standard_log = logging.getLogger("quiesce.tools")
 _standard_log.addHandler(logging.NullHandler())
 
 
-def _warn(call: ToolInvocation, state: _State, waited: float) -> None:
+def _warn(call: ToolInvocation, state: _State) -> None:
     """Say that a body does not end. Silent until the host configures structlog or the standard `logging`."""
     facts = {"session": call.session_id, "tool": call.name, "call": call.call_id, "cause": state.value}
     try:
         if structlog.is_configured():
-            structlog.get_logger("quiesce.tools").warning(_WAITING, seconds=waited, **facts)
+            structlog.get_logger("quiesce.tools").warning(_STILL_RUNNING, **facts)
         else:
-            _standard_log.warning("%s seconds=%g %s", _WAITING, waited, facts)
+            _standard_log.warning("%s %s", _STILL_RUNNING, facts)
     except Exception:  # noqa: BLE001, S110 - a host's log processor that raises must not end the Trio run
         pass
 
 
-_WAITING: Final = "tool body was cancelled and has not ended"
+_STILL_RUNNING: Final = "tool body was stopped and has not ended"

@@ -192,7 +192,7 @@ def error_text(error: BaseException) -> str:
 
 
 def _error_lines(error: BaseException, depth: int) -> Iterator[str]:
-    yield f"{_type_name(error)}: {_message_of(error)}"
+    yield from f"{_type_name(error)}: {_message_of(error)}".split("\n")
     if not isinstance(error, BaseExceptionGroup):
         return
     if depth == 0:

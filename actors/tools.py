@@ -118,7 +118,7 @@ class Tool(Generic[P, R_co]):
     _read: Reader = field(repr=False)
 
     @classmethod
-    def from_schema(  # noqa: PLR0913 - one for each field of a tool
+    def from_schema(
         cls,
         name: str,
         description: str,
@@ -210,8 +210,10 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
+    parallel: bool | Predicate = False,
+    timeout: float | None = None,
+    abandon_after: float | None = None,
     isolation: Literal["process"] | None = None,
-    **options: Any,
 ) -> Any:
     """Make a function a `Tool`, as `@tool` or with options: `@tool(parallel=True, timeout=30)`.
 
@@ -238,8 +240,10 @@ def tool(
             parameters=parameters,
             function=decorated,
             runs=runs,
+            parallel=parallel,
+            timeout=timeout,
+            abandon_after=abandon_after,
             read=read,
-            **options,
         )
 
     return decorate if function is None else decorate(function)
