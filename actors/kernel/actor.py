@@ -1,5 +1,7 @@
 """`TrioActor`: the class that users subclass. The machinery behind it is the cell; this is its face."""
 
+# ruff: noqa: ANN401  # messages and their answers may be anything
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -23,12 +25,21 @@ if TYPE_CHECKING:
     from quiesce.actors.kernel.ref import ActorRef
     from quiesce.actors.kernel.system import ActorSystem
 
+    class _PykkaActor:
+        """Pykka's actor as a type checker shall see it: without the hooks, which Pykka declares to be no coroutines."""
+
+        def stop(self) -> None: ...
+        def on_receive(self, message: Any) -> Any: ...
+
+else:
+    _PykkaActor = pykka.Actor
+
 __all__ = ["TrioActor"]
 
 R = TypeVar("R")
 
 
-class TrioActor(pykka.Actor):
+class TrioActor(_PykkaActor):
     """An actor on a Trio loop, made by `await system.spawn(Cls, ...)`.
 
     Methods marked with `@receive(MessageType)` handle typed messages; `on_receive` handles all others; every public
@@ -56,7 +67,7 @@ class TrioActor(pykka.Actor):
     def __str__(self) -> str:
         return str(self._cell)
 
-    # -- for subclasses -------------------------------------------------------------------------------------------------
+    # -- for subclasses ------------------------------------------------------------------------------------------------
 
     def take_reply(self, message: Message[R]) -> Reply[R]:
         """Take over answering `message`, which is being handled: what the handler returns is then not the answer.
@@ -68,6 +79,7 @@ class TrioActor(pykka.Actor):
 
         Raises:
             LookupError: `message` is not what this actor is handling now, or its reply was taken before.
+
         """
         return self._cell.take_reply(message)
 
@@ -81,6 +93,7 @@ class TrioActor(pykka.Actor):
 
         Raises:
             ActorDeadError: the actor is stopping.
+
         """
         self._cell.start_soon(async_fn, args, name)
 
@@ -89,13 +102,13 @@ class TrioActor(pykka.Actor):
         """The system that this actor lives in."""
         return self._cell.system
 
-    def on_start(self) -> None | Awaitable[None]:
+    def on_start(self) -> Awaitable[None] | None:
         """Run before the first message; may be `async def`.
 
-        What it raises goes to whoever spawned the actor, which then never was: neither `on_stop` nor `on_failure` runs.
+        What it raises goes to whoever spawned the actor, which then never was: no other hook runs.
         """
 
-    def on_stop(self) -> None | Awaitable[None]:
+    def on_stop(self) -> Awaitable[None] | None:
         """Run after the last message and after all child work has ended; may be `async def`.
 
         Not run when the actor crashes: see `on_failure`. What it raises is logged and becomes the actor's exit reason.
@@ -107,7 +120,8 @@ class TrioActor(pykka.Actor):
         exception_type: type[BaseException] | None,
         exception_value: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None | Awaitable[None]:
+        /,
+    ) -> Awaitable[None] | None:
         """Run instead of `on_stop` when an exception ends the actor, after all child work; may be `async def`.
 
         What it raises is logged.
@@ -120,12 +134,13 @@ class TrioActor(pykka.Actor):
 
         Raises:
             UnhandledMessageError: by default, to whoever *asks* a typed message that has no receiver.
+
         """
         if isinstance(message, Message) and self._cell.reply is not None:
             raise UnhandledMessageError(f"{type(self).__name__} has no receiver for {type(message).__qualname__}")
         return super().on_receive(message)
 
-    # -- what Pykka's actors have; made when somebody asks ---------------------------------------------------------------
+    # -- what Pykka's actors have; made when somebody asks -------------------------------------------------------------
 
     @property
     def actor_ref(self) -> ActorRef[Self]:
@@ -133,17 +148,17 @@ class TrioActor(pykka.Actor):
         return self._cell.ref
 
     @property
-    def actor_urn(self) -> str:  # type: ignore[override]  # Pykka sets it, here it is made when asked for
+    def actor_urn(self) -> str:
         """A universally unique name of this actor."""
         return self._cell.urn
 
     @property
-    def actor_inbox(self) -> Inbox:  # type: ignore[override]  # see actor_urn
+    def actor_inbox(self) -> Inbox:
         """Pykka's view of the messages that wait."""
         return Inbox(self._cell)
 
     @property
-    def actor_stopped(self) -> threading.Event:  # type: ignore[override]  # see actor_urn
+    def actor_stopped(self) -> threading.Event:
         """An event that is set once this actor takes no more messages."""
         return self._cell.stopped_event
 

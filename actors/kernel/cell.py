@@ -1,9 +1,11 @@
 """The cell: an actor's address, inbox and life. It owns the invariant that an actor does one thing at a time.
 
-The states are in `states.py`. An actor that is still in `on_start` is RUNNING, with `spawning` set. Whoever brings a cell from
-RUNNING to the end of a handler looks at the state again: a cell that became EXITING meanwhile is taken further by
-`advance_exit()`, which waits until the cell has no task. All of this happens on the loop's thread.
+The states are in `states.py`. An actor that is still in `on_start` is RUNNING, with `spawning` set. Whoever brings a
+handler to its end looks at the state again: a cell that became EXITING meanwhile is taken further by `advance_exit()`,
+which goes on once the cell has no task. All of this happens on the loop's thread.
 """
+
+# ruff: noqa: SLF001  # a cell, its actor and the replies to it are one mechanism
 
 from __future__ import annotations
 
@@ -12,14 +14,15 @@ import threading
 import uuid
 from collections import deque
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 from pykka import ActorDeadError
 from pykka.messages import _ActorStop
 
+from quiesce.actors.kernel.construction import construct
 from quiesce.actors.kernel.exits import Exit, ExitKind
-from quiesce.actors.kernel.log import kernel_log
+from quiesce.actors.kernel.log import report
 from quiesce.actors.kernel.reply import Reply
 from quiesce.actors.kernel.runner import Runner
 from quiesce.actors.kernel.states import CLOSING, DEAD, EXITING, IDLE, READY, RUNNING
@@ -34,8 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ActorCell"]
 
+T = TypeVar("T")
+
 _TAKEN: Final = object()  # stands for the message once its reply was taken over
-_ending = threading.Lock()  # two threads may be the first to ask for the end of one actor
+_first_asking = threading.Lock()  # two threads may be the first to ask for the same thing of one actor
 
 
 class ActorCell:
@@ -63,7 +68,7 @@ class ActorCell:
         "work",
     )
 
-    def __init__(self, system: ActorSystem) -> None:
+    def __init__(self, system: ActorSystem, spawning: Reply[Any]) -> None:
         self.system = system
         self.state = RUNNING  # until on_start has ended, so that messages queue up
         self.inbox: deque[tuple[Any, Reply[Any] | None]] = deque()
@@ -76,7 +81,7 @@ class ActorCell:
         self.runner: Runner | None = None
         self.work: Work | None = None
         self.tasks = 0  # of runner and work: 0 is when an exit can go on
-        self.spawning: Reply[Any] | None = None
+        self.spawning: Reply[Any] | None = spawning  # until on_start has ended
         self.stops: list[Reply[bool]] | None = None
         self.exit: Exit | None = None
         self._ended: Reply[Exit] | None = None
@@ -88,25 +93,31 @@ class ActorCell:
         name = "an actor under construction" if self.actor_class is None else self.actor_class.__name__
         return f"{name} ({self.urn})"
 
-    # -- what is only made when somebody asks ---------------------------------------------------------------------------
+    # -- what is only made when somebody asks --------------------------------------------------------------------------
 
     @property
     def urn(self) -> str:
+        """A universally unique name."""
         if self._urn is None:
-            self._urn = uuid.uuid4().urn
+            with _first_asking:
+                if self._urn is None:
+                    self._urn = uuid.uuid4().urn
         return self._urn
 
     @property
     def ref(self) -> ActorRef[Any]:
+        """The one ref to this cell."""
         if self._ref is None:
             self._ref = self.system.ref_to(self)
         return self._ref
 
     @property
     def stopped_event(self) -> threading.Event:
+        """Set once the cell takes no more messages."""
         if self._event is None:
-            with _ending:
-                self._event = self._event or threading.Event()
+            with _first_asking:
+                if self._event is None:
+                    self._event = threading.Event()
             if self.state >= EXITING:
                 self._event.set()
         return self._event
@@ -115,7 +126,7 @@ class ActorCell:
     def ended(self) -> Reply[Exit]:
         """The reply that arrives when the actor is dead: how it ended."""
         if self._ended is None:
-            with _ending:
+            with _first_asking:
                 if self._ended is None:
                     ended: Reply[Exit] = Reply(self.system)
                     ended._cell = self
@@ -124,24 +135,24 @@ class ActorCell:
                 self._ended._settle(self.exit)
         return self._ended
 
-    # -- start ----------------------------------------------------------------------------------------------------------
+    # -- start ---------------------------------------------------------------------------------------------------------
 
-    def start(self, actor: TrioActor, spawning: Reply[Any]) -> None:
-        """Run `on_start`; `spawning` gets the ref when it has ended, or what went wrong."""
-        self.actor = actor
-        self.spawning = spawning
+    @trio.lowlevel.enable_ki_protection
+    def start(self, make: Callable[..., TrioActor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Make the actor and run `on_start`; `spawning` gets the ref when that has ended, or what went wrong."""
         try:
-            result = self.context.run(actor.on_start)
+            actor = self.context.run(construct, self, make, args, kwargs)
+            result: object = self.context.run(actor.on_start)
         except Exception as error:  # noqa: BLE001  # the spawner gets it
             self.crash(error)
         except BaseException as error:  # noqa: BLE001  # the host gets it
-            self.break_off(error)
+            self._die(error)
         else:
             if type(result) is CoroutineType:
                 self._hand_over(self._start_later(result))
                 return
             self._started()
-        self._after_handler()
+        self.end_turn()
 
     async def _start_later(self, on_start: Coroutine[Any, Any, None]) -> None:
         await on_start
@@ -152,7 +163,7 @@ class ActorCell:
         if spawning is not None:
             spawning._resolve(self.ref)
 
-    # -- messages -------------------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     def post(self, message: object, reply: Reply[Any] | None) -> None:
         """Send from any thread; what one thread sends arrives in order."""
@@ -174,52 +185,58 @@ class ActorCell:
             self.system.dispatcher.schedule(self)
 
     @trio.lowlevel.enable_ki_protection
-    def turn(self, limit: int) -> None:
-        """Handle up to `limit` messages of an idle or ready actor, on the caller's stack."""
-        self.state = RUNNING
-        coroutine = self.drain(self.context.run, limit)
-        if coroutine is not None:
-            self._hand_over(coroutine)
-        else:
-            self._after_handler()
+    def turn(self, run: Callable[..., Any], limit: int) -> None:
+        """Handle queued messages, one by one: the only place that calls a handler.
 
-    @trio.lowlevel.enable_ki_protection
-    def drain(self, run: Callable[..., Any], limit: int) -> CoroutineType[Any, Any, Any] | None:
-        """Handle queued messages one by one while the actor is RUNNING; the one place that calls a handler.
-
-        Ends after `limit` messages, when a checkpoint is due, when the actor begins its exit, or at the first handler
-        that is a coroutine: that one is returned, for the actor's own task to run.
+        The caller owns the cell: it took it out of the dispatcher's queue, or found it idle, or is its runner. The turn
+        ends when the inbox is empty, after `limit` messages, when a checkpoint is due, when the actor begins its exit,
+        or with a handler that is a coroutine, which the runner gets. `run` calls a handler in the actor's context.
         """
+        self.state = RUNNING
         inbox = self.inbox
         actor = self.actor
-        receivers = actor._receivers  # type: ignore[union-attr]  # a RUNNING cell has an actor
+        receivers = actor._receivers  # type: ignore[union-attr]  # gone only when the cell is DEAD
         pace = self.system.pace
         while inbox:
-            message, asked = inbox.popleft()
-            self.message = message
-            self.reply = asked
+            self.message, self.reply = message, asked = inbox.popleft()
             try:
                 result = run(receivers[type(message)], actor, message)
             except Exception as error:  # noqa: BLE001  # a crash stays with this actor, or goes to its asker
                 self._handler_failed(error)
             except BaseException as error:  # noqa: BLE001  # carried to the host, past every other actor
                 self._lose_asker(error)
-                self.break_off(error)
+                self._die(error)
             else:
                 if type(result) is CoroutineType:
-                    return result
+                    self._hand_over(result)
+                    return
                 if asked is not None and self.message is not _TAKEN:
                     asked._resolve(result)
             limit -= 1
-            if not limit or self.state != RUNNING or pace.clock() >= pace.deadline:
+            if self.state != RUNNING or not limit or (inbox and pace.clock() >= pace.deadline):
                 break
-        return None
+        if self.state == RUNNING and not inbox:  # what end_turn() does most of the time, without the call
+            self.state = IDLE
+            self.message = self.reply = None
+        else:
+            self.end_turn()
+
+    def end_turn(self) -> None:
+        """Leave RUNNING, with no handler under way, to whatever is next."""
+        if self.state != RUNNING:
+            self.advance_exit()
+        elif self.inbox:
+            self.state = READY
+            self.system.dispatcher.schedule(self)
+        else:
+            self.state = IDLE
+            self.message = self.reply = None  # nothing of the last message is kept alive
 
     async def complete(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run an `async def` handler to its end, in the actor's own task, and answer."""
         asked = self.reply
         try:
-            result = await coroutine
+            result = await _interruptibly(coroutine)
         except Exception as error:  # noqa: BLE001  # a crash stays with this actor, or goes to its asker
             self._handler_failed(error)
         except BaseException as error:
@@ -242,6 +259,7 @@ class ActorCell:
         return reply
 
     def has_taken(self, reply: Reply[Any]) -> bool:
+        """Whether the actor answers this one later, and has not done so yet."""
         return self.taken is not None and reply in self.taken
 
     def forget(self, reply: Reply[Any]) -> None:
@@ -259,46 +277,34 @@ class ActorCell:
 
     def _lose_asker(self, error: BaseException) -> None:
         if self.reply is not None:
-            self.reply._abandon(ActorDeadError(f"{self} ended while it handled the message: {error!r}"))
+            self.reply._abandon(ActorDeadError(f"{self} ended while it handled the message: {type(error).__name__}"))
 
-    def _after_handler(self) -> None:
-        """Leave RUNNING when no handler is under way, to whatever is next."""
-        if self.state != RUNNING:
-            self.advance_exit()
-        elif self.inbox:
-            self.state = READY
-            self.system.dispatcher.schedule(self)
-        else:
-            self.rest()
+    # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def rest(self) -> None:
-        """Become idle, and keep nothing of the last message alive."""
-        self.state = IDLE
-        self.message = self.reply = None
-
-    # -- tasks ----------------------------------------------------------------------------------------------------------
-
-    def _hand_over(self, coroutine: CoroutineType[Any, Any, Any]) -> None:
+    def _hand_over(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Have the actor's own task run a coroutine; the cell stays RUNNING until that task says otherwise."""
         if self.runner is None:
             self.runner = Runner(self)
             self.tasks += 1
-            self.context.run(self.system.start_task, self.runner.run, coroutine, name=self._task_name("handlers"))
-        else:
-            self.runner.resume(coroutine)
+            self.context.run(self.system.start_task, self.runner.run, name=self._task_name())
+        self.runner.take(coroutine)
+        if self.state >= EXITING:  # the handler stopped its own actor before it became a coroutine
+            self.runner.cancel()
 
-    def start_soon(self, async_fn: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...], name: object) -> None:
+    def start_soon(
+        self, async_fn: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...], name: object
+    ) -> None:
         """Start child work, in the nursery that is open while there is any."""
         if self.state >= EXITING:
             raise ActorDeadError(f"{self} is stopping and starts no more work")
         if self.work is None:
             self.work = Work(self)
             self.tasks += 1
-            self.system.start_task(self.work.run, name=self._task_name("work"))
+            self.system.start_task(self.work.run, name=self._task_name())
         self.work.start_soon(async_fn, args, name)
 
-    def _task_name(self, part: str) -> str:
-        return f"{self.actor_class.__name__}: {part}" if self.actor_class is not None else part
+    def _task_name(self) -> str:
+        return "actor" if self.actor_class is None else self.actor_class.__name__
 
     def task_ended(self) -> None:
         """The runner or the child work has come to its end; the dispatcher takes the exit further."""
@@ -307,9 +313,10 @@ class ActorCell:
             self.system.dispatcher.schedule(self)
 
     def runs_in(self, task: trio.lowlevel.Task) -> bool:
+        """Whether a task is the one in which the actor's `async def` handlers run."""
         return self.runner is not None and self.runner.task is task
 
-    # -- end ------------------------------------------------------------------------------------------------------------
+    # -- end -----------------------------------------------------------------------------------------------------------
 
     def stop_in_turn(self) -> None:
         """Handle the stop message: everything that was sent before it has been handled."""
@@ -328,7 +335,7 @@ class ActorCell:
     def crash(self, error: BaseException) -> None:
         """End the actor because of an exception that nobody else is there to receive."""
         if self.spawning is None:
-            kernel_log().error("actor_crashed", actor=str(self), exc_info=error)
+            report("actor_crashed", actor=str(self), exc_info=error)
         self.begin_exit(Exit(ExitKind.CRASHED, error))
 
     def break_off(self, error: BaseException) -> BaseException | None:
@@ -345,6 +352,13 @@ class ActorCell:
             self.system.fatal(rest)
         return cancelled
 
+    def _die(self, error: BaseException) -> None:
+        """What is no plain exception came out of a function, where even a stray cancellation concerns the host."""
+        cancelled = self.break_off(error)
+        if cancelled is not None:
+            self.begin_exit(Exit(ExitKind.CRASHED, cancelled))
+            self.system.fatal(cancelled)
+
     def begin_exit(self, exit_: Exit) -> None:
         """Close the inbox and cancel the work; the first reason to end is the one that counts."""
         if self.state >= EXITING:
@@ -359,7 +373,7 @@ class ActorCell:
         if self.work is not None:
             self.work.cancel()
         if not at_work:
-            self.advance_exit()
+            self.system.dispatcher.schedule(self)
 
     @trio.lowlevel.enable_ki_protection
     def advance_exit(self) -> None:
@@ -371,7 +385,7 @@ class ActorCell:
         if coroutine is None:
             self._finish()
         else:
-            self.context.run(self.system.start_task, self._finish_later, coroutine, name=self._task_name("exit"))
+            self.context.run(self.system.start_task, self._finish_later, coroutine, name=self._task_name())
 
     def _call_hook(self) -> CoroutineType[Any, Any, Any] | None:
         """Call `on_stop` or `on_failure`; an actor that never started has neither."""
@@ -386,7 +400,7 @@ class ActorCell:
         except Exception as hook_error:  # noqa: BLE001  # the actor ends in any case
             self._hook_failed(hook_error)
         except BaseException as hook_error:  # noqa: BLE001  # the host gets it
-            self.break_off(hook_error)
+            self._die(hook_error)
         else:
             return result if type(result) is CoroutineType else None
         return None
@@ -396,7 +410,7 @@ class ActorCell:
             await hook
         except Exception as error:  # noqa: BLE001  # the actor ends in any case
             self._hook_failed(error)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # told apart: the host, a crash, a cancellation
             cancelled = self.break_off(error)
             if cancelled is not None:
                 raise cancelled from None
@@ -404,7 +418,7 @@ class ActorCell:
             self._finish()
 
     def _hook_failed(self, error: Exception) -> None:
-        kernel_log().error("actor_exit_hook_failed", actor=str(self), exc_info=error)
+        report("actor_exit_hook_failed", actor=str(self), exc_info=error)
         if self.exit is not None and self.exit.error is None:
             self.exit = Exit(ExitKind.CRASHED, error)
 
@@ -428,7 +442,8 @@ class ActorCell:
         spawning = self.spawning
         if spawning is not None:
             error = self.exit.error if self.exit is not None else None
-            spawning._fail(error if isinstance(error, Exception) else ActorDeadError(f"{self} stopped before it started"))
+            never = ActorDeadError(f"{self} stopped before it had started")
+            spawning._fail(error if isinstance(error, Exception) else never)
 
     def _ordinary_exit(self) -> Exit:
         return Exit(ExitKind.SHUTDOWN if self.system.stopping else ExitKind.NORMAL)
@@ -448,6 +463,12 @@ class ActorCell:
             reply._settle(False)
         else:
             self._await_stop(reply)
+
+
+@trio.lowlevel.disable_ki_protection
+async def _interruptibly(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Let Ctrl-C interrupt the user's code, which the runner's protected loop awaits."""
+    return await coroutine
 
 
 def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:

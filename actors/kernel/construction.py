@@ -21,11 +21,12 @@ class _Construction(threading.local):
 _construction = _Construction()
 
 
-def construct(cell: ActorCell, factory: Callable[..., Any], args: Any, kwargs: Any) -> TrioActor:
+def construct(cell: ActorCell, factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> TrioActor:
     """Call the actor class, or whatever makes the actor, with `cell` waiting to be adopted.
 
     Raises:
         TypeError: what came out is no actor that adopted the cell.
+
     """
     before, _construction.cell = _construction.cell, cell
     try:
@@ -45,5 +46,6 @@ def adopt_cell(actor: TrioActor) -> ActorCell:
     cell, _construction.cell = _construction.cell, None
     if cell is None:
         raise RuntimeError(f"{type(actor).__name__} is made by `await system.spawn({type(actor).__name__}, ...)`")
+    cell.actor = actor
     cell.actor_class = type(actor)
     return cell

@@ -58,7 +58,7 @@ class Dispatcher:
                 while ready:
                     cell = ready.popleft()
                     if cell.state == READY:
-                        cell.turn(_BATCH)
+                        cell.turn(cell.context.run, _BATCH)
                     else:
                         cell.advance_exit()
                     if pace.clock() >= pace.deadline:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pykka._envelope import Envelope
 
+from quiesce.actors.kernel.reply import Reply
+
 if TYPE_CHECKING:
     from quiesce.actors.kernel.cell import ActorCell
 
@@ -22,14 +24,23 @@ class Inbox:
         self._cell = cell
 
     def put(self, envelope: Envelope[Any], /) -> None:
-        """Send what the envelope holds. Any thread may do it."""
-        self._cell.post(envelope.message, envelope.reply_to)
+        """Send what the envelope holds. Any thread may do it.
+
+        Raises:
+            TypeError: the reply in it is not one of the kernel's.
+
+        """
+        reply = envelope.reply_to
+        if reply is not None and not isinstance(reply, Reply):
+            raise TypeError(f"{reply!r} cannot be completed by a TrioActor; use a Reply")
+        self._cell.post(envelope.message, reply)
 
     def get(self) -> Envelope[Any]:
         """Take the oldest message out, unhandled; never blocks.
 
         Raises:
             queue.Empty: no message waits.
+
         """
         try:
             message, reply = self._cell.inbox.popleft()

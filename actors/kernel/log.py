@@ -7,6 +7,7 @@ standard logger `quiesce.kernel`, and that one has a `NullHandler`.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
@@ -14,15 +15,21 @@ import structlog
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-__all__ = ["kernel_log"]
+__all__ = ["report"]
 
 _NAME = "quiesce.kernel"
 _standard = logging.getLogger(_NAME)
 _standard.addHandler(logging.NullHandler())
 
 
-def kernel_log() -> FilteringBoundLogger:
-    """Return the logger for this moment's configuration; asked for only when there is something to say."""
+def report(event: str, **fields: object) -> None:
+    """Log an error of a user's code that the kernel has contained."""
+    with suppress(Exception):  # a broken log must not stop every actor, and there is nowhere left to say so
+        _logger().error(event, **fields)
+
+
+def _logger() -> FilteringBoundLogger:
+    """Return the logger for the configuration of this moment."""
     if structlog.is_configured():
         return cast("FilteringBoundLogger", structlog.get_logger(_NAME))
     wrapped: Any = structlog.wrap_logger(

@@ -4,10 +4,12 @@ A table maps the exact type of a message to a function `(actor, message)`. It st
 Pykka's own messages; a type met for the first time is looked up by its bases once and remembered.
 """
 
+# ruff: noqa: ANN401  # messages and their answers may be anything
+
 from __future__ import annotations
 
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 import trio
 from pykka import messages as pykka_messages
@@ -23,59 +25,54 @@ if TYPE_CHECKING:
 __all__ = ["ReceiverTable", "receive"]
 
 A = TypeVar("A")
-M_co = TypeVar("M_co", bound=Message[Any], covariant=True)
 M = TypeVar("M", bound=Message[Any])
+M_co = TypeVar("M_co", bound=Message[Any], covariant=True)
 R = TypeVar("R")
 
 _MARK: Final = "_receives"
+_HOOKS: Final = ("__init__", "on_start", "on_stop", "on_failure")
 
 
-class _Answers(Protocol, Generic[M_co]):
-    """Decorates the method that answers an `M`: it returns the reply, or is an `async def` that does."""
+class _Receiver(Generic[M_co]):
+    """What `@receive(M)` decorates with. The overloads say to the type checker which methods can answer an `M`."""
+
+    def __init__(self, message_type: type[M_co]) -> None:
+        self._message_type = message_type
 
     @overload
-    def __call__(
-        self: _Answers[Message[R]], method: Callable[[A, M_co], Coroutine[Any, Any, R]], /
-    ) -> Callable[[A, M_co], Coroutine[Any, Any, R]]: ...
-    @overload
-    def __call__(self: _Answers[Message[R]], method: Callable[[A, M_co], R], /) -> Callable[[A, M_co], R]: ...
-
-
-class _Defers(Protocol, Generic[M_co]):
-    """Decorates the method that takes the reply to an `M` and returns nothing."""
-
+    def __call__(self, method: Callable[[A, M_co], None], /) -> Callable[[A, M_co], None]: ...
     @overload
     def __call__(
         self, method: Callable[[A, M_co], Coroutine[Any, Any, None]], /
     ) -> Callable[[A, M_co], Coroutine[Any, Any, None]]: ...
     @overload
-    def __call__(self, method: Callable[[A, M_co], None], /) -> Callable[[A, M_co], None]: ...
+    def __call__(
+        self: _Receiver[Message[R]], method: Callable[[A, M_co], Coroutine[Any, Any, R]], /
+    ) -> Callable[[A, M_co], Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self: _Receiver[Message[R]], method: Callable[[A, M_co], R], /) -> Callable[[A, M_co], R]: ...
+    def __call__(self, method: Callable[[A, M_co], object], /) -> Callable[[A, M_co], object]:
+        setattr(method, _MARK, (*getattr(method, _MARK, ()), self._message_type))
+        return method
 
 
-@overload
-def receive(message_type: type[M], /) -> _Answers[M]: ...
-@overload
-def receive(message_type: type[M], /, *, deferred: Literal[True]) -> _Defers[M]: ...
-def receive(message_type: type[M], /, *, deferred: bool = False) -> Any:
+def receive(message_type: type[M], /) -> _Receiver[M]:
     """Mark a method of a `TrioActor` as the receiver of a message type, and of its subclasses.
 
-    The method is `def` (runs on the dispatcher: it must not block) or `async def` (runs in the actor's own task), and
-    returns what the message's `Message[R]` says. With `deferred=True` it returns nothing and answers through
-    `self.take_reply(message)`. May be stacked to receive several types. Overriding the method, decorated or not, in a
-    subclass overrides the receiver; a subclass may also name another method for the type.
+    The method is `def` (runs on the dispatcher: it must not block) or `async def` (runs in the actor's own task). It
+    returns what the message's `Message[R]` says; or nothing, when it answers through `self.take_reply(message)`. A type
+    checker accepts these and no others.
+
+    May be stacked to receive several types. Overriding the method in a subclass, decorated or not, overrides the
+    receiver; a subclass may also name another method for the type.
 
     Raises:
         TypeError: `message_type` is not a subclass of `Message`.
+
     """
-    if not (isinstance(message_type, type) and issubclass(message_type, Message)):
-        raise TypeError(f"@receive({message_type!r}): a subclass of Message is wanted; anything else goes to on_receive")
-    del deferred  # says to the type checker which signature the method has
-
-    def mark(method: Callable[..., Any]) -> Callable[..., Any]:
-        setattr(method, _MARK, (*getattr(method, _MARK, ()), message_type))
-        return method
-
-    return mark
+    if not issubclass(message_type, Message):
+        raise TypeError(f"@receive takes a subclass of Message, not {message_type!r}; the others go to on_receive")
+    return _Receiver(message_type)
 
 
 class ReceiverTable(dict[type, "Callable[[Any, Any], Any]"]):
@@ -95,6 +92,8 @@ class ReceiverTable(dict[type, "Callable[[Any, Any], Any]"]):
         self._actor_class = actor_class
         for message_type, name in _marked_methods(actor_class).items():
             self[message_type] = _interruptible(getattr(actor_class, name))
+        for name in _HOOKS:
+            _interruptible(getattr(actor_class, name))
 
     def __missing__(self, message_type: type) -> Callable[[Any, Any], Any]:
         base = next((base for base in message_type.__mro__ if base in self), None)
@@ -123,13 +122,16 @@ def _stop(actor: TrioActor, _message: object) -> None:
     actor._cell.stop_in_turn()  # noqa: SLF001  # the cell is the actor's other half
 
 
+@trio.lowlevel.disable_ki_protection
 def _proxy_call(actor: TrioActor, message: pykka_messages.ProxyCall) -> Any:
     return get_attr_directly(actor, message.attr_path)(*message.args, **message.kwargs)
 
 
+@trio.lowlevel.disable_ki_protection
 def _proxy_get(actor: TrioActor, message: pykka_messages.ProxyGetAttr) -> Any:
     return get_attr_directly(actor, message.attr_path)
 
 
+@trio.lowlevel.disable_ki_protection
 def _proxy_set(actor: TrioActor, message: pykka_messages.ProxySetAttr) -> None:
     setattr(get_attr_directly(actor, message.attr_path[:-1]), message.attr_path[-1], message.value)

@@ -1,9 +1,11 @@
 """`ActorRef`: the handle to an actor that may be passed around, in any thread."""
 
+# ruff: noqa: ANN401  # messages and their answers may be anything
+
 from __future__ import annotations
 
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import pykka
 import trio
@@ -31,7 +33,7 @@ A = TypeVar("A", bound=TrioActor)
 R = TypeVar("R")
 
 
-class ActorRef(pykka.ActorRef[A]):
+class ActorRef(pykka.ActorRef[Any], Generic[A]):
     """A reference to an actor. There is one per actor, so refs compare and hash by identity.
 
     `tell` and `ask` may be called from any thread. What one thread, or one task, sends arrives in the order sent.
@@ -45,13 +47,15 @@ class ActorRef(pykka.ActorRef[A]):
     def __str__(self) -> str:
         return str(self._cell)
 
-    # -- sending --------------------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------------
 
-    def tell(self, message: Any) -> None:
+    @trio.lowlevel.enable_ki_protection
+    def tell(self, message: object) -> None:
         """Send a message and wait for nothing. Never blocks.
 
         Raises:
             ActorDeadError: the actor takes no more messages.
+
         """
         cell = self._cell
         state = cell.state
@@ -73,6 +77,7 @@ class ActorRef(pykka.ActorRef[A]):
     def ask(self, message: Any, *, block: Literal[False], timeout: float | None = None) -> Reply[Any]: ...
     @overload
     def ask(self, message: Any, *, block: bool | None = None, timeout: float | None = None) -> Any: ...
+    @trio.lowlevel.enable_ki_protection
     def ask(self, message: Any, *, block: bool | None = None, timeout: float | None = None) -> Any:
         """Send a message that is to be answered.
 
@@ -86,6 +91,7 @@ class ActorRef(pykka.ActorRef[A]):
             BlockingCallError: at once, for `block=True` on the loop's own thread.
             pykka.Timeout: a blocking ask was not answered in time; the message will still be handled.
             Exception: the answer of a blocking ask, if it is an exception. `ActorDeadError` if there will be none.
+
         """
         cell = self._cell
         system = cell.system
@@ -98,7 +104,7 @@ class ActorRef(pykka.ActorRef[A]):
         if cell.state == IDLE and dispatcher.inline < INLINE_DEPTH:
             cell.inbox.append((message, reply))
             dispatcher.inline += 1
-            cell.turn(1)
+            cell.turn(cell.context.run, 1)
             dispatcher.inline -= 1
         else:
             cell.deliver(message, reply)
@@ -111,7 +117,7 @@ class ActorRef(pykka.ActorRef[A]):
             block = not isinstance(message, Message) and not trio.lowlevel.in_trio_run()
         return reply.get(timeout=timeout) if block else reply
 
-    # -- life -----------------------------------------------------------------------------------------------------------
+    # -- life ----------------------------------------------------------------------------------------------------------
 
     def is_alive(self) -> bool:
         """Whether the actor takes messages. It may have stopped by the time the caller acts on it."""
@@ -134,6 +140,7 @@ class ActorRef(pykka.ActorRef[A]):
         Raises:
             BlockingCallError: at once, and without stopping anything, for `block=True` on the loop's own thread.
             pykka.Timeout: a blocking stop took too long; the actor goes on stopping.
+
         """
         if not now:
             return self.ask(_ActorStop(), block=block, timeout=timeout)
@@ -169,17 +176,18 @@ class ActorRef(pykka.ActorRef[A]):
         """
         return self._cell.ended
 
-    def proxy(self) -> pykka.ActorProxy[A]:
+    def proxy(self) -> pykka.ActorProxy[Any]:
         """Return Pykka's proxy: attributes and method calls are asks, and give replies.
 
         Setting an attribute through it blocks, so on the loop's own thread it raises `BlockingCallError`.
 
         Raises:
             ActorDeadError: the actor takes no more messages.
+
         """
         return _Proxy(actor_ref=self)
 
-    # -- what Pykka's refs have; made when somebody asks ------------------------------------------------------------------
+    # -- what Pykka's refs have; made when somebody asks ---------------------------------------------------------------
 
     @property
     def actor_class(self) -> type[A]:  # type: ignore[override]  # Pykka sets it in every ref
@@ -202,19 +210,19 @@ class ActorRef(pykka.ActorRef[A]):
         return self._cell.stopped_event
 
     @property
-    def _actor_weakref(self) -> Callable[[], A | None]:
+    def _actor_weakref(self) -> Callable[[], A | None]:  # type: ignore[override]  # see actor_class
         """What Pykka's proxy looks through for the attributes there are."""
         return lambda: self._cell.actor  # type: ignore[return-value]  # the actor is an A
 
 
-class _Proxy(pykka.ActorProxy[A]):
+class _Proxy(pykka.ActorProxy[Any]):
     """Pykka's proxy, which does not lose the answer to setting an attribute where waiting for it is impossible."""
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
         if type(found) is pykka.ActorProxy:
-            found = _Proxy(actor_ref=found.actor_ref, attr_path=found._attr_path)
-            self._actor_proxies[found._attr_path] = found
+            found = _Proxy(actor_ref=found.actor_ref, attr_path=(*self._attr_path, name))
+            self._actor_proxies[(*self._attr_path, name)] = found
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:

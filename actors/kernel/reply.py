@@ -3,17 +3,19 @@
 A reply is completed once, and then wakes two kinds of waiters:
 
 - `_waiters`: tasks and callbacks of the reply's own loop. Only that loop's thread touches them.
-- `_observers`: everybody else (threads that block, tasks of other loops). Guarded by a lock; each knows how to get home.
+- `_observers`: everybody else (threads that block, tasks of other loops). A lock guards them; each knows the way home.
 
-Whoever waits registers first and looks at the result a second time; whoever completes stores the result first and looks
-for waiters afterwards. One of the two always sees the other, so no wake-up is lost and the loop's own path needs no lock.
+Whoever waits registers first and looks at the result a second time; whoever completes stores the result first and
+looks for waiters afterwards. One of the two always sees the other, so no wake-up is lost and the loop's own path needs
+no lock.
 """
+
+# ruff: noqa: ASYNC105  # an __await__ awaits by `yield from`
 
 from __future__ import annotations
 
 import sys
 import threading
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import pykka
@@ -22,10 +24,10 @@ from pykka import ActorDeadError
 from trio.lowlevel import Abort, checkpoint_if_cancelled, reschedule, wait_task_rescheduled
 
 from quiesce.actors.kernel.errors import BlockingCallError, ReplyCompletedError, SelfWaitError
-from quiesce.actors.kernel.log import kernel_log
+from quiesce.actors.kernel.log import report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
     from types import TracebackType
 
     from quiesce.actors.kernel.cell import ActorCell
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["Reply"]
 
 T = TypeVar("T")
+J = TypeVar("J")
+M = TypeVar("M")
+S = TypeVar("S")
 
 
 class _Pending:
@@ -74,7 +79,9 @@ class Reply(pykka.Future[T]):
 
     __slots__ = ("_cell", "_observers", "_result", "_system", "_waiters")
 
+    # Of a reply that is made from others, as by `map()`: how, and from which. Rare, so no slot is spent on them.
     _get_hook: Callable[[float | None], T] | None = None
+    _sources: tuple[Reply[Any], ...] = ()
 
     def __init__(self, system: ActorSystem | None = None) -> None:
         self._system = system
@@ -88,7 +95,7 @@ class Reply(pykka.Future[T]):
         state = "pending" if result is _PENDING else "failed" if type(result) is _Failure else "done"
         return f"<Reply {state}>"
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
         """Whether the answer is there, so that neither `await` nor `.get()` has to wait."""
@@ -104,12 +111,17 @@ class Reply(pykka.Future[T]):
             BlockingCallError: at once, when called on the loop's own thread and the answer is not there yet.
             pykka.Timeout: the answer did not come in time; the work goes on.
             Exception: the answer, when it is an exception.
+
         """
-        if self._get_hook is not None:
-            return super().get(timeout=timeout)
         if self._result is _PENDING:
-            self._block(timeout)
-        return self._unwrap()
+            if self._get_hook is None:
+                self._block(timeout)
+            else:
+                self._settle(self._get_hook(timeout))
+        result = self._result
+        if type(result) is _Failure:
+            result.raise_again()
+        return cast("T", result)
 
     def __await__(self) -> Generator[Any, Any, T]:
         """Wait for the answer and return it, or raise it.
@@ -120,38 +132,66 @@ class Reply(pykka.Future[T]):
         system = self._system
         if self._result is _PENDING:
             yield from self._wait().__await__()
-        elif system is not None and system.pace.clock() < system.pace.deadline and get_ident() == system.thread:
-            yield from checkpoint_if_cancelled().__await__()
-        elif system is not None:
-            yield from system.pace.checkpoint().__await__()
-        else:
+        elif system is None:
             yield from trio.lowlevel.checkpoint().__await__()
-        return self._unwrap()
+        else:
+            pace = system.pace
+            if pace.clock() < pace.deadline:
+                yield from checkpoint_if_cancelled().__await__()
+            else:
+                yield from pace.checkpoint().__await__()
+        result = self._result
+        if type(result) is _Failure:
+            result.raise_again()
+        return cast("T", result)
 
     __iter__ = __await__
 
     def on_done(self, callback: Callable[[Reply[T]], object]) -> None:
         """Have `callback(reply)` called when the answer arrives, at once if it is there.
 
-        It runs on the loop's thread, synchronously at completion: keep it short. What it raises is logged. Call this
-        on the loop's thread (or on a reply that belongs to no system, whose completing thread runs the callback).
+        It runs on the loop's thread, synchronously at completion: keep it short. What it raises is logged. (A reply
+        that belongs to no system has the thread that completes it run the callback.)
         """
-        if self._system is None:
+        system = self._system
+        if system is None:
             if not self._observe(lambda: self._call(callback)):
                 self._call(callback)
+        elif not system.on_loop() and system.call_soon(self.on_done, callback):
             return
-        if self._result is _PENDING:
+        elif self._result is _PENDING:
             self._add_waiter(object(), callback)
+            if self._result is not _PENDING:  # completed by another thread meanwhile
+                self._wake()
         else:
             self._call(callback)
 
-    # -- completing ---------------------------------------------------------------------------------------------------
+    # -- replies made from replies ------------------------------------------------------------------------------------
+
+    def filter(self: Reply[Iterable[J]], func: Callable[[J], bool]) -> Reply[Iterable[J]]:
+        """Return the reply that will be the list of the items for which `func(item)` is true."""
+        return _made_from((self,), super().filter(func))
+
+    def join(self: Reply[Any], *futures: pykka.Future[Any]) -> Reply[Iterable[Any]]:
+        """Return the reply that will be the list of the answers of this and the other replies."""
+        return _made_from((self, *futures), super().join(*futures))
+
+    def map(self, func: Callable[[T], M]) -> Reply[M]:
+        """Return the reply that will be `func(answer)`."""
+        return _made_from((self,), super().map(func))
+
+    def reduce(self: Reply[Iterable[J]], func: Callable[[S, J], S], *args: S) -> Reply[S]:
+        """Return the reply that will be the answer's items reduced to one value, as `functools.reduce` does."""
+        return _made_from((self,), super().reduce(func, *args))
+
+    # -- completing ----------------------------------------------------------------------------------------------------
 
     def set(self, value: T | None = None) -> None:
         """Complete the reply with a value. Any thread may do it.
 
         Raises:
             ReplyCompletedError: it was completed before. (When its actor died first, this is a silent no-op instead.)
+
         """
         self._complete(value)
 
@@ -162,6 +202,7 @@ class Reply(pykka.Future[T]):
 
         Raises:
             ReplyCompletedError: it was completed before. (When its actor died first, this is a silent no-op instead.)
+
         """
         self._complete(_Failure(_answerable(_exception_of(exc_info))))
 
@@ -170,10 +211,11 @@ class Reply(pykka.Future[T]):
 
         Raises:
             ReplyCompletedError: the reply has a value or an exception.
+
         """
         if self._result is not _PENDING:
             raise ReplyCompletedError("a reply that is complete takes no hook")
-        super().set_get_hook(func)
+        self._get_hook = func
 
     def _complete(self, result: object) -> None:
         with _completing:
@@ -237,14 +279,25 @@ class Reply(pykka.Future[T]):
         try:
             callback(self)
         except Exception as error:  # noqa: BLE001  # one bad callback must not keep the answer from the others
-            kernel_log().error("reply_callback_failed", exc_info=error)
+            report("reply_callback_failed", exc_info=error)
+        except BaseException as error:
+            if self._system is None:
+                raise
+            self._system.fatal(error)
 
-    # -- waiting ------------------------------------------------------------------------------------------------------
+    # -- waiting -------------------------------------------------------------------------------------------------------
 
     async def _wait(self) -> None:
-        if self._system is None or not self._system.on_loop():
+        if self._get_hook is not None:
+            for source in self._sources:
+                await source
+            self._settle(self._get_hook(None))
+        elif self._system is None or not self._system.on_loop():
             await self._wait_elsewhere()
-            return
+        else:
+            await self._wait_here()
+
+    async def _wait_here(self) -> None:
         task = trio.lowlevel.current_task()
         self._refuse_self_wait(task)
         self._add_waiter(task, None)
@@ -328,11 +381,12 @@ class Reply(pykka.Future[T]):
             if self._observers is not None and observer in self._observers:
                 self._observers.remove(observer)
 
-    def _unwrap(self) -> T:
-        result = self._result
-        if type(result) is _Failure:
-            result.raise_again()
-        return cast("T", result)
+
+def _made_from(sources: tuple[pykka.Future[Any], ...], made: pykka.Future[T]) -> Reply[T]:
+    """Make what Pykka made of a reply awaitable: its sources are awaited before its hook looks at them."""
+    reply = cast("Reply[T]", made)
+    reply._sources = tuple(source for source in sources if isinstance(source, Reply))  # noqa: SLF001  # a Reply's own
+    return reply
 
 
 def _exception_of(exc_info: BaseException | OptExcInfo | None) -> BaseException:

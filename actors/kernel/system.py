@@ -10,14 +10,12 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import trio
-from pykka import ActorDeadError
 
 from quiesce.actors.kernel.actor import TrioActor
 from quiesce.actors.kernel.cell import ActorCell
-from quiesce.actors.kernel.construction import construct
 from quiesce.actors.kernel.dispatcher import Dispatcher
 from quiesce.actors.kernel.errors import SystemStoppedError
-from quiesce.actors.kernel.log import kernel_log
+from quiesce.actors.kernel.log import report
 from quiesce.actors.kernel.pace import Pace
 from quiesce.actors.kernel.ref import ActorRef
 from quiesce.actors.kernel.reply import Reply
@@ -65,7 +63,7 @@ class ActorSystem:
     def __len__(self) -> int:
         return len(self._live)
 
-    # -- life -----------------------------------------------------------------------------------------------------------
+    # -- life ----------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         if self._lifetime is not None:
@@ -77,7 +75,7 @@ class ActorSystem:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        assert self._lifetime is not None  # noqa: S101  # entered
+        assert self._lifetime is not None  # entered
         return await self._lifetime.__aexit__(kind, error, traceback)
 
     @classmethod
@@ -85,13 +83,14 @@ class ActorSystem:
     def on_thread(
         cls, name: str = "actors", *, work_clock: Callable[[], float] = time.perf_counter
     ) -> Iterator[ActorSystem]:
-        """Host a system on a loop thread of its own, for programs without Trio: `with ActorSystem.on_thread() as system`.
+        """Host a system on a loop thread of its own: `with ActorSystem.on_thread() as system`, without Trio.
 
         `spawn`, `tell`, `ask`, `.get()` and `stop` then work from every plain thread. Leaving the block stops all
         actors and ends the thread.
 
         Raises:
             BaseException: when leaving the block, what came out of a handler and is no `Exception` (`SystemExit`, ...).
+
         """
         system = cls(name, work_clock=work_clock)
         entered: Future[None] = Future()
@@ -103,7 +102,7 @@ class ActorSystem:
                 entered.set_result(None)
                 await left.wait()
 
-        thread = threading.Thread(target=_run_into, args=(ended, main), name=f"actors: {name}", daemon=True)
+        thread = threading.Thread(target=_run_into, args=(ended, entered, main), name=f"actors: {name}", daemon=True)
         thread.start()
         entered.result()
         try:
@@ -154,7 +153,7 @@ class ActorSystem:
         elif failure is not None:
             raise failure
 
-    # -- actors ---------------------------------------------------------------------------------------------------------
+    # -- actors --------------------------------------------------------------------------------------------------------
 
     def spawn(self, factory: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> Reply[ActorRef[A]]:
         """Make an actor and start it: `ref = await system.spawn(Counter, 1)`, or `.get()` from a thread.
@@ -176,30 +175,23 @@ class ActorSystem:
             reply.set_exception(SystemStoppedError(f"{self!r} is not running"))
         return reply
 
-    @trio.lowlevel.enable_ki_protection
-    def _spawn(self, reply: Reply[ActorRef[A]], factory: Callable[..., A], args: Any, kwargs: Any) -> None:
+    def _spawn(
+        self, reply: Reply[ActorRef[A]], factory: Callable[..., A], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         if self.stopping:
-            reply._fail(SystemStoppedError(f"{self!r} is stopping"))
+            reply.set_exception(SystemStoppedError(f"{self!r} is stopping"))
             return
-        cell = ActorCell(self)
-        try:
-            actor = construct(cell, factory, args, kwargs)
-        except Exception as error:  # noqa: BLE001  # the spawner gets it
-            reply._fail(error)
-        except BaseException as error:  # noqa: BLE001  # the host gets it
-            reply._abandon(ActorDeadError(f"{factory!r} made no actor: {error!r}"))
-            self.fatal(error)
-        else:
-            self._live[cell] = None
-            cell.start(actor, reply)
+        cell = ActorCell(self, reply)
+        self._live[cell] = None
+        cell.start(factory, args, kwargs)
 
-    # -- for the rest of the kernel -------------------------------------------------------------------------------------
+    # -- for the rest of the kernel ------------------------------------------------------------------------------------
 
     def on_loop(self) -> bool:
         """Whether the caller is on the thread of this system's loop."""
         return get_ident() == self.thread
 
-    def call_soon(self, call: Callable[..., object], *args: Any) -> bool:
+    def call_soon(self, call: Callable[..., object], *args: object) -> bool:
         """Have the loop's thread call something; False when there is no loop any more. In order, for each thread."""
         if self._token is None:
             return False
@@ -209,9 +201,9 @@ class ActorSystem:
             return False
         return True
 
-    def start_task(self, async_fn: Callable[..., Any], *args: Any, name: str) -> None:
+    def start_task(self, async_fn: Callable[..., Any], *args: object, name: str) -> None:
         """Start a task of an actor, in the context of the caller."""
-        assert self._nursery is not None  # noqa: S101  # there is no actor before the system is entered
+        assert self._nursery is not None  # there is no actor before the system is entered
         self._nursery.start_soon(async_fn, *args, name=name)
 
     def ref_to(self, cell: ActorCell) -> ActorRef[Any]:
@@ -225,15 +217,17 @@ class ActorSystem:
     def fatal(self, error: BaseException) -> None:
         """Stop everything because of an exception that concerns the host; the first one is raised there."""
         if self._fatal is not None:
-            kernel_log().error("another_fatal_error", system=self.name, exc_info=error)
+            report("another_fatal_error", system=self.name, exc_info=error)
             return
         self._fatal = error
         self._scope.cancel()
 
 
-def _run_into(ended: Future[None], main: Callable[..., Any]) -> None:
+def _run_into(ended: Future[None], entered: Future[None], main: Callable[..., Any]) -> None:
     """Run a loop, and keep what comes out of it for the thread that waits."""
     try:
         ended.set_result(trio.run(main))
     except BaseException as error:  # noqa: BLE001  # raised again in the host's thread
         ended.set_exception(error)
+        if not entered.done():
+            entered.set_exception(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
@@ -39,7 +39,11 @@ class Work:
         if self._nursery is None:
             self._waiting.append((contextvars.copy_context(), async_fn, args, name))
         else:
-            self._nursery.start_soon(self._child, async_fn, args, name=name or async_fn)
+            self._open(async_fn, args, name)
+
+    def _open(self, async_fn: Child, args: tuple[Any, ...], name: object) -> None:
+        nursery = cast("trio.Nursery", self._nursery)
+        nursery.start_soon(self._child, async_fn, args, name=async_fn if name is None else name)
 
     def cancel(self) -> None:
         """Cancel every child."""
@@ -51,7 +55,7 @@ class Work:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
                     for context, async_fn, args, name in self._waiting:
-                        context.run(self._nursery.start_soon, self._child, async_fn, args, name=name or async_fn)
+                        context.run(self._open, async_fn, args, name)
                     self._waiting.clear()
         finally:
             self._cell.task_ended()
@@ -61,7 +65,7 @@ class Work:
             await async_fn(*args)
         except Exception as error:  # noqa: BLE001  # crashes this actor, and nobody else
             self._cell.crash(error)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # told apart: the host, a crash, a cancellation
             cancelled = self._cell.break_off(error)
             if cancelled is not None:
                 raise cancelled from None
