@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 from pykka import ActorDeadError
 
 from quiesce.actors.fork import fork_session
+from quiesce.actors.options import check_count, check_text, listed
 from quiesce.protocol.errors import InvalidInput
-from quiesce.protocol.events import TextBlock, UserMessage
+from quiesce.protocol.events import OpaqueBlock, ReasoningBlock, TextBlock, ToolCallBlock, UserMessage
 from quiesce.protocol.history import sendable
 from quiesce.protocol.messages import (
     Cancel,
@@ -24,7 +25,7 @@ from quiesce.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from quiesce.actors.kernel import ActorRef
     from quiesce.actors.scheduler import SchedulerActor
@@ -61,6 +62,7 @@ class Agent:
         scheduler: ActorRef[SchedulerActor],
         driver: ActorRef[StepDriverActor],
         sources: Sources,
+        on_closed: Callable[[Agent], object],
     ) -> None:
         self.session_id = session_id
         self._store = store
@@ -68,6 +70,7 @@ class Agent:
         self._scheduler = scheduler
         self._driver = driver
         self._sources = sources
+        self._on_closed = on_closed
 
     def __repr__(self) -> str:
         return f"<Agent {self.session_id!r} {'open' if self.is_alive() else 'closed'}>"
@@ -112,8 +115,11 @@ class Agent:
     async def cancel(self, cause: str = "user", *, keep_inbox: bool = False) -> Turn | None:
         """End the running turn as aborted, wait until it is over, and return the last turn; nothing if none runs.
 
-        Queued input is dropped unless `keep_inbox`. Tool bodies are cancelled and waited for.
+        Queued input is dropped unless `keep_inbox`. Tool bodies are cancelled and waited for. The first of several
+        cancels counts, with its `cause`. One that comes when the turn is all but over lets it complete, and holds for
+        what is queued. Raises `InvalidInput` for a cause that cannot be stored.
         """
+        check_text("cause", cause)
         await self._driver.ask(Cancel(cause, keep_inbox))
         return await self.wait()
 
@@ -128,7 +134,12 @@ class Agent:
         return sendable((await self._session.ask(ReadHistory())).entries)
 
     async def events(self, from_seq: int = 0) -> AsyncIterator[Event]:
-        """The log from `from_seq` on: what is there, then each event as it is committed, until the agent stops."""
+        """The log from `from_seq` on: what is there, then each event as it is committed, until the agent stops.
+
+        Events that the reader does not take wait in memory. Raises `InvalidInput` for a `from_seq` that cannot be,
+        and `StoreError` or `UnreadableLog` if what is there cannot be read.
+        """
+        check_count("from_seq", from_seq, least=0)
         send, receive = trio.open_memory_channel["Event"](float("inf"))
         live_from = await self._session.ask(Subscribe(_Feed(send)))
         with receive:
@@ -162,6 +173,7 @@ class Agent:
             with trio.CancelScope(shield=True):
                 for ref in (self._driver, self._scheduler, self._session):
                     await ref.aclose()
+            self._on_closed(self)
 
 
 class _Feed:
@@ -179,8 +191,22 @@ class _Feed:
 
 
 def _blocks(content: Content) -> tuple[Block, ...]:
-    """The content blocks of what a user said. Raises `InvalidInput` for nothing, which no provider would accept."""
-    blocks = (TextBlock(content),) if isinstance(content, str) else tuple(content)
-    if not any(not isinstance(block, TextBlock) or block.text.strip() for block in blocks):
+    """The content blocks of what a user said. Raises `InvalidInput` for what a user cannot say, and for nothing."""
+    blocks = (TextBlock(content),) if isinstance(content, str) else listed("content", content)
+    said = [_says_something(at, block) for at, block in enumerate(blocks)]  # all of them: each block is checked
+    if not any(said):
         raise InvalidInput("content: there is nothing in it; give some text or a content block")
     return blocks
+
+
+def _says_something(at: int, block: Block) -> bool:
+    match block:
+        case TextBlock(text=str(text)):
+            return bool(text.strip())
+        case OpaqueBlock(data={"type": str(kind)}) if kind not in _NOT_OPAQUE:
+            return True
+    raise InvalidInput(f"content[{at}]: must be a text block, or an opaque one with a type of its own, not {block!r}")
+
+
+_NOT_OPAQUE: Final = frozenset({TextBlock.TYPE, ReasoningBlock.TYPE, ToolCallBlock.TYPE})
+"""Types that a log reads as blocks of its own: a user neither thinks nor calls in what the model reads."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import trio
-from attrs import field, frozen, validators
+from attrs import field, frozen
 
+from quiesce.actors.options import check_count, check_seconds
 from quiesce.protocol.errors import ModelError
 from quiesce.protocol.model import ReplyAssembler
 
@@ -53,13 +54,13 @@ class RetryPolicy:
     """Retries transient errors of attempts that delivered nothing, with jittered exponential back-off.
 
     Delays are in seconds. The provider's own `retry_after` is honoured when it is longer, and ends the attempts when it
-    is longer than `max_retry_after`.
+    is longer than `max_retry_after`. Raises `InvalidInput` for what is out of range.
     """
 
-    max_attempts: int = field(default=3, validator=validators.ge(1))
-    base_delay: float = field(default=0.5, validator=validators.ge(0))
-    max_delay: float = field(default=30.0, validator=validators.ge(0))
-    max_retry_after: float = field(default=300.0, validator=validators.ge(0))
+    max_attempts: int = field(default=3, validator=lambda _, field, value: check_count(field.name, value))
+    base_delay: float = field(default=0.5, validator=lambda _, field, value: check_seconds(field.name, value))
+    max_delay: float = field(default=30.0, validator=lambda _, field, value: check_seconds(field.name, value))
+    max_retry_after: float = field(default=300.0, validator=lambda _, field, value: check_seconds(field.name, value))
 
     def delay(self, failed: Attempt, attempts: int, random: Random) -> float | None:
         """How long to wait before the next attempt, after `attempts` of them; None to give up."""
@@ -76,11 +77,11 @@ async def attempt(model: Model, request: ModelRequest, cancellation: Cancellatio
     """Ask `model` once. A cancel by the user ends it early; cancellation from outside passes."""
     answer = ReplyAssembler()
     failure: Exception | None = None
-    with trio.CancelScope() as scope, cancellation.by(scope.cancel):
-        try:
+    try:
+        with trio.CancelScope() as scope, cancellation.by(scope.cancel):
             await model.respond(request, answer.add)
-        except Exception as error:  # noqa: BLE001 - a model is foreign code; what it raised is reported by the turn
-            failure = error
+    except Exception as error:  # noqa: BLE001 - a model is foreign code; what it raised is reported by the turn
+        failure = error
     if cancellation.requested:
         return Attempt(answer, cancelled=True)
     if failure is None and answer.finished is None:

@@ -19,6 +19,7 @@ from attrs import define, evolve, field, frozen
 
 from quiesce.actors.hooks import ToolInvocation
 from quiesce.actors.invoke import Body, outcome_of
+from quiesce.actors.results import error_text
 from quiesce.actors.tools import InvalidArguments
 from quiesce.protocol.events import LateResult, ToolCall, draft
 from quiesce.protocol.messages import Append, BatchOutcome, CallsAborted, CallsCompleted, CallsRejected, Settled
@@ -27,7 +28,7 @@ from quiesce.protocol.schedule import Batch, CallState, Commit, Mode, Start
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from quiesce.actors.hooks import HookChain
     from quiesce.actors.invoke import BodyEnd
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from quiesce.actors.session import SessionActor
     from quiesce.actors.sources import Sources
     from quiesce.actors.tools import AnyTool, ParsedArguments, Toolbox
-    from quiesce.protocol.events import CallClass, Draft, ToolCallBlock, ToolResult
+    from quiesce.protocol.events import CallClass, Draft, ToolCallBlock, ToolResult, UserMessage
     from quiesce.protocol.messages import Committed, RunCalls
 
 __all__ = ["BatchRun", "Workshop"]
@@ -113,6 +114,8 @@ class BatchRun:
             while True:
                 self._changed = trio.Event()
                 self._act()
+                if self._failing() and not self._draining:
+                    self._begin_to_drain()
                 if self._batch.quiescent:
                     break
                 await self._changed.wait()
@@ -120,15 +123,17 @@ class BatchRun:
         return self._outcome()
 
     def abort(self, cause: str) -> None:
-        """Start nothing more, cancel what is live, answer what never started. The first cause wins."""
-        if not self._batch.abort(cause):
-            return
-        for index in tuple(self._batch.unstarted()):
-            self._calls[index].outcome = _before_dispatch()
-            self._batch.settled(index)
+        """Start nothing more, cancel what is live, answer what never started. The first cause wins.
+
+        After the scheduler failed, all it does is to cancel what is live: nobody wants to wait for the grace any more.
+        """
+        if self._batch.abort(cause):
+            for index in tuple(self._batch.unstarted()):
+                self._calls[index].outcome = _before_dispatch()
+                self._batch.settled(index)
         for call in self._calls:
             call.cancel()
-        self._report()
+        self._changed.set()
 
     # --- the loop ----------------------------------------------------------------------------------------------
 
@@ -145,22 +150,19 @@ class BatchRun:
                 self._fail(error)
                 self._tasks.start_soon(self._accompany, self._calls[action.index], self._give_up)
 
-    def _report(self) -> None:
-        """Something changed: look again at what to do. After the first failure, also begin to drain."""
-        if self._failing() and not self._draining:
-            self._draining = True
-            for call in self._calls:
-                if self._batch.state(call.index) is CallState.STARTING:
-                    call.cancel()  # a call that waits in `prepare` is not dispatched
-            self._tasks.start_soon(self._drain)
-        self._changed.set()
-
     def _failing(self) -> bool:
         return self._batch.mode is Mode.FAILING
 
     def _fail(self, error: BaseException) -> None:
         self._batch.fail(error)
-        self._report()
+        self._changed.set()
+
+    def _begin_to_drain(self) -> None:
+        self._draining = True
+        for call in self._calls:
+            if self._batch.state(call.index) is CallState.STARTING:
+                call.cancel()  # a call that waits in `prepare` is not dispatched
+        self._tasks.start_soon(self._drain)
 
     async def _drain(self) -> None:
         """Let live bodies go on for the grace, then cancel them."""
@@ -176,7 +178,7 @@ class BatchRun:
         except Exception as error:  # noqa: BLE001 - a failing scheduler rejects its batch, it does not crash (G2)
             self._fail(error)
             await self._give_up(call)
-        self._report()
+        self._changed.set()
 
     async def _give_up(self, call: _Call) -> None:
         """The call is lost, once its record is no longer on its way."""
@@ -207,6 +209,7 @@ class BatchRun:
         if not self._batch.try_start(call.index, self._classify(call)):
             return
         call.record = self.workshop.session.ask(Append((draft(self._record(call)),)))
+        call.record.on_done(self._record_settled)
         if call.tool is None:
             known = ", ".join(tool.name for tool in self.workshop.toolbox) or "none"
             self._answer(call, failure("UNKNOWN_TOOL", f"There is no tool {call.block.name!r}. Tools: {known}."))
@@ -215,14 +218,16 @@ class BatchRun:
         else:
             call.invocation = self._invocation(call, call.tool, call.arguments)
             if self.workshop.hooks.has_prepare:
+                call.preparing = trio.CancelScope()
                 self._tasks.start_soon(self._accompany, call, self._prepare)
             else:
                 self._dispatch(call)
 
     async def _prepare(self, call: _Call) -> None:
         assert call.invocation is not None
+        assert call.preparing is not None
         found: ToolInvocation | ToolOutcome | None = None
-        with trio.CancelScope() as call.preparing:
+        with call.preparing:
             found = await self.workshop.hooks.prepare(call.invocation)
         if found is None:
             await self._not_run(call)
@@ -253,6 +258,7 @@ class BatchRun:
 
     def _answer(self, call: _Call, outcome: ToolOutcome) -> None:
         call.outcome = outcome
+        self._batch.answered(call.index)
         self._tasks.start_soon(self._accompany, call, self._settle_when_recorded)
 
     async def _settle_when_recorded(self, call: _Call) -> None:
@@ -268,6 +274,13 @@ class BatchRun:
             self._batch.settled(call.index)
         else:
             self._batch.lost(call.index)
+
+    def _record_settled(self, record: Reply[Committed]) -> None:
+        """A record that the log refused is the failure at once, whatever its call is waiting for; nothing starts now."""
+        try:
+            record.get()
+        except Exception as error:  # noqa: BLE001 - whatever the log said is the failure of the batch
+            self._fail(error)
 
     async def _recorded(self, call: _Call) -> bool:
         """Wait until the call's record is durable. False if the log refused it: the body must not run (G4)."""
@@ -301,12 +314,21 @@ class BatchRun:
         end = await (call.body.run() if patient else self._run_abandonable(call, call.body, call.tool))
         if end is None:
             call.outcome = failure("TOOL_OUTCOME_UNKNOWN", _ABANDONED)
-        elif self._failing() and end.how in _WITHOUT_RESULT:
-            self._batch.lost(call.index)
-            return
         else:
-            call.outcome, call.from_body = outcome_of(end, call.tool), True
-        self._batch.settled(call.index)
+            call.outcome, call.from_body = self._outcome_of(end, call.tool), True
+        if call.outcome is None:
+            self._batch.lost(call.index)
+        else:
+            self._batch.settled(call.index)
+
+    def _outcome_of(self, end: BodyEnd, tool: AnyTool) -> ToolOutcome | None:
+        """The outcome of a call whose body ended so; None if it is for recovery to say that it is unknown."""
+        drained = self._failing() and self._batch.abort_cause is None
+        if drained and end.how in _WITHOUT_RESULT:
+            return None
+        if drained and end.cancel_requested and end.error is not None:
+            return failure("TOOL_OUTCOME_UNKNOWN", f"{_DRAINED} It then raised {error_text(end.error)}")
+        return outcome_of(end, tool)
 
     async def _run_abandonable(self, call: _Call, body: Body, tool: AnyTool) -> BodyEnd | None:
         """Wait for the body; for one that was cancelled or timed out, no longer than its tool allows (then None)."""
@@ -325,13 +347,14 @@ class BatchRun:
         if ends:
             return ends[0]
         call.abandoned = True
+        body.cancel()  # no effect, unless it still waits for its thread or process: then it never runs
         self.counts.update(abandoned=1, abandoned_live=1)
         return None
 
     async def _late(self, call: _Call, end: BodyEnd, tool: AnyTool) -> None:
         """An abandoned body has ended after all: keep what it returned beside the answer that stands."""
         self.counts["abandoned_live"] -= 1
-        if end.value is None and end.error is None:
+        if end.how != "returned" and end.value is None and end.error is None:
             return
         assert call.invocation is not None
         outcome = outcome_of(evolve(end, how="returned" if end.error is None else "raised"), tool)
@@ -382,24 +405,32 @@ class BatchRun:
             self._batch.append_failed(call.index, error)
         else:
             self._batch.appended(call.index)
-        self._report()
+        self._changed.set()
 
     # --- the end -----------------------------------------------------------------------------------------------
 
     def _outcome(self) -> BatchOutcome:
         if self._failing():
-            held = (call for call in self._calls if self._batch.state(call.index) is CallState.HELD)
-            settled = tuple(Settled(call.index, call.result) for call in held if call.result is not None)
             assert self._batch.failure is not None
-            return CallsRejected(self._batch.failure, settled)
+            return CallsRejected(self._batch.failure, tuple(self._settled()))
         if self._batch.mode is Mode.ABORTING:
             return CallsAborted(self._batch.abort_cause or "")
         outcomes = [call.outcome for call in self._calls if call.outcome is not None]
         return CallsCompleted(
-            context=tuple(message for outcome in outcomes for message in outcome.context),
+            context=tuple(self._named(message) for outcome in outcomes for message in outcome.context),
             concludes_turn=any(outcome.concludes_turn for outcome in outcomes if not outcome.is_error),
             blocks_turn=next((o.blocks_turn for o in outcomes if o.blocks_turn is not None), None),
         )
+
+    def _settled(self) -> Iterator[Settled]:
+        """The results that are not in the log. A call that has no record has none: recovery says it never started."""
+        for call in self._calls:
+            held = self._batch.state(call.index) is CallState.HELD
+            if held and call.result is not None and call.record_seq is not None:
+                yield Settled(call.index, call.result)
+
+    def _named(self, message: UserMessage) -> UserMessage:
+        return message if message.id else evolve(message, id=self.workshop.sources.mint())
 
 
 _WITHOUT_RESULT = frozenset({"cancelled", "not-started"})
@@ -407,7 +438,11 @@ _ABANDONED = (
     "The tool was stopped and did not end, so it was given up. Its outcome is unknown: it may still take effect. "
     "Repeat the call only if it only reads or is idempotent; otherwise check for its effects first, or ask the user."
 )
-_CAN_BE_LOST = frozenset({CallState.STARTING, CallState.LIVE, CallState.FINALIZING})
+_DRAINED = (
+    "The tool was stopped because the scheduler had failed. Its outcome is unknown: it may have taken effect. Repeat the "
+    "call only if it only reads or is idempotent; otherwise check for its effects first, or ask the user."
+)
+_CAN_BE_LOST = frozenset({CallState.STARTING, CallState.LIVE, CallState.ANSWERED, CallState.FINALIZING})
 
 
 def _before_dispatch() -> ToolOutcome:

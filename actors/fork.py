@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from quiesce.actors.options import check_count, check_text
 from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.recovery import forked
 
@@ -28,20 +29,27 @@ async def fork_session(
     answered as forked.
 
     Raises:
-        InvalidInput: there is no event `at`.
+        InvalidInput: there is no event `at`, or a name that cannot be one.
         SessionNotFound: there is no such session.
         SessionExists: there is a session `new_id` already.
+        StoreError: the store failed; then there is no new session.
 
     """
-    prefix = await store.read(session_id)
+    check_text("session_id", session_id)
+    if new_id is not None:
+        check_text("new_id", new_id)
+    if at is not None:
+        check_count("at", at, least=0)
+    prefix = await store.read(session_id, 0, None if at is None else at + 1)
     boundary = len(prefix) - 1 if at is None else at
     if not 0 <= boundary < len(prefix):
-        raise InvalidInput(f"at: session {session_id!r} has no event {boundary}, its log has {len(prefix)} events")
-    child = new_id or f"{session_id}-{sources.mint()}"
+        wanted = "event to fork at" if at is None else f"event {at}"
+        raise InvalidInput(f"at: session {session_id!r} has no {wanted}, its log has {len(prefix)} events")
+    child = f"{session_id}-{sources.mint()}" if new_id is None else new_id
     header = {"createdAt": sources.now(), "parent": session_id, "parentSeq": boundary}
     writer = await store.open(child, new=True, header=header)
     try:
-        await _store(writer, forked(prefix[: boundary + 1]))
+        await _store(writer, forked(prefix))
     except BaseException:
         await release(writer)
         with trio.CancelScope(shield=True):

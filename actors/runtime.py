@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -13,7 +13,8 @@ from quiesce.actors.attempts import RetryPolicy
 from quiesce.actors.dispatch import Workshop
 from quiesce.actors.fork import fork_session, release
 from quiesce.actors.hooks import HookChain
-from quiesce.actors.kernel import ActorSystem
+from quiesce.actors.kernel import ActorSystem, TrioActor
+from quiesce.actors.options import check_count, check_instance, check_seconds, listed
 from quiesce.actors.scheduler import SchedulerActor
 from quiesce.actors.session import SessionActor, SessionState
 from quiesce.actors.sources import Sources
@@ -29,9 +30,15 @@ if TYPE_CHECKING:
 
     from quiesce.actors.attempts import Model
     from quiesce.actors.hooks import Hooks
+    from quiesce.actors.kernel import ActorRef, Reply
+    from quiesce.actors.stores import Writer
     from quiesce.actors.tools import AnyTool
 
 __all__ = ["Runtime"]
+
+A = TypeVar("A", bound=TrioActor)
+_PIECE: Final = 1000
+"""How many events are read and replayed at a time: a few milliseconds of work."""
 
 
 class Runtime:
@@ -52,9 +59,12 @@ class Runtime:
 
         On leaving, every agent is closed. Cancelled, the agents are stopped at once, and what their turns left open in
         the log is repaired when they are resumed.
+
+        Raises `InvalidInput` for what is no store, and `StoreError` for one that cannot be opened.
         """
-        opened = store if isinstance(store, Store) else SqliteStore(os.fspath(store))
-        async with opened, ActorSystem(name="quiesce") as system:
+        if sources is not None:
+            check_instance("sources", sources, Sources)
+        async with _as_store(store) as opened, ActorSystem(name="quiesce") as system:
             runtime = cls(opened, system, sources or Sources())
             try:
                 yield runtime
@@ -98,21 +108,16 @@ class Runtime:
         Cancelled, it leaves nothing open behind.
 
         """
-        toolbox = Toolbox(tools)
-        brain = Brain(session_id, model, toolbox.specs(), system, max_steps, retry or RetryPolicy())
-        chain = HookChain(hooks)
-        if (open_agent := self._agents.get(session_id)) is not None:
-            if open_agent.is_alive():
-                raise InvalidInput(f"session_id: {session_id!r} is open in this runtime already")
-            await open_agent.close()
+        toolbox, chain = Toolbox(listed("tools", tools)), HookChain(listed("hooks", hooks))
+        brain = Brain(session_id, model, toolbox.specs(), system, max_steps, RetryPolicy() if retry is None else retry)
+        check_count("max_parallel", max_parallel)
+        check_seconds("drain_grace", drain_grace)
+        await self._make_room(session_id)
         async with AsyncExitStack() as undo:
-            writer = await self.store.open(session_id, takeover=takeover)
+            writer = await self.store.open(session_id, takeover=takeover, header={"createdAt": self._sources.now()})
             undo.push_async_callback(release, writer)
-            events = await self.store.read(session_id)
-            state = await trio.to_thread.run_sync(SessionState.replay, events)
-            del events
-            session = await self._system.spawn(SessionActor, writer, state, self._sources)
-            undo.push_async_callback(session.aclose)
+            state = await self._replayed(writer)
+            session = await _started(undo, self._system.spawn(SessionActor, writer, state, self._sources))
             workshop = Workshop(
                 session_id=session_id,
                 session=session,
@@ -122,26 +127,68 @@ class Runtime:
                 max_parallel=max_parallel,
                 drain_grace=drain_grace,
             )
-            scheduler = await self._system.spawn(SchedulerActor, workshop)
-            undo.push_async_callback(scheduler.aclose)
-            driver = await self._system.spawn(StepDriverActor, session, scheduler, brain, self._sources)
+            scheduler = await _started(undo, self._system.spawn(SchedulerActor, workshop))
+            driver = await _started(undo, self._system.spawn(StepDriverActor, session, scheduler, brain, self._sources))
             undo.pop_all()
-        agent = Agent(
+        agent = self._agents[session_id] = Agent(
             session_id,
             store=self.store,
             session=session,
             scheduler=scheduler,
             driver=driver,
             sources=self._sources,
+            on_closed=self._forget,
         )
-        self._agents[session_id] = agent
         return agent
+
+    async def _make_room(self, session_id: str) -> None:
+        """Close what is left of an agent of that session that crashed."""
+        if (agent := self._agents.get(session_id)) is None:
+            return
+        if agent.is_alive():
+            raise InvalidInput(f"session_id: {session_id!r} is open in this runtime already")
+        await agent.close()
+
+    async def _replayed(self, writer: Writer) -> SessionState:
+        """The state after the stored log, read piece by piece: other tasks have their turn, and no piece is kept."""
+        state = SessionState()
+        for start in range(0, writer.next_seq, _PIECE):
+            for event in await self.store.read(writer.session_id, start, start + _PIECE):
+                state.watch(event)
+        return state
 
     async def fork(self, session_id: str, new_id: str | None = None, *, at: int | None = None) -> str:
         """Fork a session; see `fork_session`."""
         return await fork_session(self.store, session_id, new_id, at=at, sources=self._sources)
 
+    def _forget(self, agent: Agent) -> None:
+        """`agent` is closed: keep nothing of it, unless its session has been opened again meanwhile."""
+        if self._agents.get(agent.session_id) is agent:
+            del self._agents[agent.session_id]
+
     async def _close(self) -> None:
         async with trio.open_nursery() as nursery:
-            for agent in self._agents.values():
+            for agent in tuple(self._agents.values()):
                 nursery.start_soon(agent.close)
+
+
+def _as_store(store: object) -> Store:
+    if isinstance(store, Store):
+        return store
+    if not isinstance(store, (str, os.PathLike)):
+        raise InvalidInput(f"store: must be a store or the path of a file, not {store!r}")
+    return SqliteStore(store)
+
+
+async def _started(undo: AsyncExitStack, spawning: Reply[ActorRef[A]]) -> ActorRef[A]:
+    """The actor, which `undo` will stop. Shielded: it starts soon, and nobody would stop what nobody waited for."""
+    with trio.CancelScope(shield=True):
+        ref = await spawning
+    undo.push_async_callback(_stop, ref)
+    await trio.lowlevel.checkpoint_if_cancelled()
+    return ref
+
+
+async def _stop(ref: ActorRef[Any]) -> None:
+    with trio.CancelScope(shield=True):  # no actor may outlive its cancelled owner
+        await ref.aclose()

@@ -3,7 +3,7 @@
 It admits drafts by the rules, numbers them and hands them to the store without waiting, so that senders may pipeline.
 Two states of the log are kept: the *tail*, which counts what was handed to the store, and what is *committed*. A draft
 is admitted against the tail. When the store refuses an append, the tail falls back to what is committed; what was
-handed over behind it does not fit any more and is refused by the store in its turn.
+handed over behind it does not fit any more, is refused by the store in its turn, and is answered with the first error.
 
 The order that it guarantees for each append: durable, then observers are told, then the appender gets its reply.
 """
@@ -20,6 +20,7 @@ from pykka import ActorDeadError
 
 from quiesce.actors.kernel import TrioActor, receive
 from quiesce.protocol.codec import check_draft
+from quiesce.protocol.errors import StoreError
 from quiesce.protocol.history import History
 from quiesce.protocol.inbox import Inbox
 from quiesce.protocol.message import Message
@@ -61,9 +62,13 @@ class SessionState:
         """The state after `events`."""
         state = cls()
         for event in events:
-            state.log.watch(event)
-            state.observe(event)
+            state.watch(event)
         return state
+
+    def watch(self, event: Event) -> None:
+        """Take the next event of a log that is being read."""
+        self.log.watch(event)
+        self.observe(event)
 
     def observe(self, event: Event) -> None:
         """Take the next committed event, except for the rules' state, which an append brings along."""
@@ -92,11 +97,17 @@ class SessionActor(TrioActor):
         self._sources = sources
         self._tail = state.log
         self._generation = 0
+        self._refusal: Exception = StoreError("nothing was refused yet")
+        self._in_flight = 0
+        self._behind: list[Reply[Committed]] = []
         self._observers: list[Observer] = []
 
     @receive(Append)
     def append(self, message: Append) -> None:
-        """Refuses, by raising, what breaks a rule or is not storable; otherwise answers when it is durable."""
+        """Refuses, by raising, what breaks a rule or is not storable; otherwise answers when it is durable.
+
+        An append of nothing is answered when what was handed over before it is settled.
+        """
         self._store(message, message.drafts, max(self._sources.now(), self._tail.last_time))
 
     @receive(CloseOpenTurn)
@@ -119,15 +130,15 @@ class SessionActor(TrioActor):
     @receive(_Stored)
     def stored(self, message: _Stored) -> None:
         """An append is durable, or refused."""
-        if message.error is not None:
-            self._fall_back(message.generation)
-            message.reply.set_exception(message.error)
-            return
-        self._state.log = message.after
-        for event in message.events:
-            self._state.observe(event)
-        self._tell(EventsCommitted(message.events))
-        message.reply.set(Committed(message.events))
+        self._in_flight -= 1
+        if message.error is None:
+            self._commit(message)
+        else:
+            message.reply.set_exception(self._fall_back(message.generation, message.error))
+        if not self._in_flight:
+            behind, self._behind = self._behind, []
+            for reply in behind:
+                reply.set(Committed(()))
 
     async def on_stop(self) -> None:
         """Tell the observers that no event will follow, and give the lease back."""
@@ -144,11 +155,21 @@ class SessionActor(TrioActor):
         for item in drafts:
             check_draft(item)
         reply = self.take_reply(message)
-        if not events:
+        if events:
+            self._tail = after
+            self._in_flight += 1
+            self._writer.append(events, partial(self._answered, events, after, self._generation, reply))
+        elif self._in_flight:
+            self._behind.append(reply)
+        else:
             reply.set(Committed(()))
-            return
-        self._tail = after
-        self._writer.append(events, partial(self._answered, events, after, self._generation, reply))
+
+    def _commit(self, message: _Stored) -> None:
+        self._state.log = message.after
+        for event in message.events:
+            self._state.observe(event)
+        self._tell(EventsCommitted(message.events))
+        message.reply.set(Committed(message.events))
 
     def _answered(
         self,
@@ -161,11 +182,16 @@ class SessionActor(TrioActor):
         with suppress(ActorDeadError):  # the reply was failed when the actor stopped
             self.actor_ref.tell(_Stored(events, after, generation, reply, error))
 
-    def _fall_back(self, generation: int) -> None:
-        """Drop what was assumed on top of a failed append, once for all that were in flight with it."""
+    def _fall_back(self, generation: int, error: Exception) -> Exception:
+        """Drop what was assumed on top of a failed append, once for all that were in flight with it.
+
+        Gives back the error to report: those behind the first were refused because of it, whatever the store says.
+        """
         if generation == self._generation:
             self._tail = self._state.log
             self._generation += 1
+            self._refusal = error
+        return self._refusal
 
     def _tell(self, message: EventsCommitted | SessionStopped) -> None:
         for observer in tuple(self._observers):

@@ -3,9 +3,10 @@
 Its rules (behaviour: turns):
 
 1. Input is durable before it is acknowledged. The queues follow the committed log and nothing else.
-2. A waking input starts a turn when none is running; turns follow each other while input for a next turn waits.
+2. A waking input starts a turn when none is running; turns follow each other while waking input waits. Input for a turn
+   of its own is waking by nature; input for the next step is if whoever delivered it says so.
 3. After a turn that failed, was aborted or blocked, what is queued is parked until the next waking input. Whoever waits
-   for a parked input is told so; the input itself stays.
+   for a parked input is told so; the input itself stays. A cancel that comes too late to abort the turn does the same.
 4. Started (again), it waits for a quiescent scheduler and closes what was left open before it does anything else.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, get_args
 
 from attrs import frozen
 from pykka import ActorDeadError
@@ -22,8 +23,8 @@ from pykka import ActorDeadError
 from quiesce.actors.cancellation import Cancellation
 from quiesce.actors.kernel import Reply, TrioActor, receive
 from quiesce.actors.turn import TurnRun
-from quiesce.protocol.errors import InputDropped, InputParked, RecoveryFailed, TurnFailed
-from quiesce.protocol.inbox import Inbox, insert, remove
+from quiesce.protocol.errors import InputDropped, InputParked, RecoveryFailed, StoreError, TurnFailed
+from quiesce.protocol.inbox import Inbox, Target, insert, remove
 from quiesce.protocol.message import Message
 from quiesce.protocol.messages import (
     Append,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from quiesce.actors.session import SessionActor
     from quiesce.actors.sources import Sources
     from quiesce.actors.turn import Brain
-    from quiesce.protocol.events import Draft
+    from quiesce.protocol.events import Draft, UserMessage
 
 __all__ = ["StepDriverActor"]
 
@@ -86,7 +87,7 @@ class StepDriverActor(TrioActor):
         self.log = LogState()
         self.inbox = Inbox()
         self._brain = brain
-        self._waking = False
+        self._waking: set[str] = set()
         self._running: TurnRun | None = None
         self._last: Turn | None = None
         self._arriving: Counter[str] = Counter()
@@ -121,12 +122,8 @@ class StepDriverActor(TrioActor):
     async def append(self, drafts: Sequence[Draft]) -> Committed:
         """Append, and return when it is durable and this actor's view of the log shows it."""
         committed = await self.session.ask(Append(tuple(drafts)))
-        await self.sync()
+        await self.actor_ref.ask(_Sync())  # observers are told before appenders: the events are in the inbox by now
         return committed
-
-    async def sync(self) -> None:
-        """Return when this actor's view shows all that is committed by now: observers are told before appenders."""
-        await self.actor_ref.ask(_Sync())
 
     # --- input -------------------------------------------------------------------------------------------------
 
@@ -156,7 +153,7 @@ class StepDriverActor(TrioActor):
         waiter = self._waiters[request.message.id] = Reply[Turn]()
         message.reply.set(Receipt(request.message.id, waiter))
         if request.wake:
-            self._wake()
+            self._wake(request.message)
 
     @receive(Cancel)
     def cancel(self, message: Cancel) -> bool:
@@ -177,9 +174,11 @@ class StepDriverActor(TrioActor):
 
     # --- turns -------------------------------------------------------------------------------------------------
 
-    def _wake(self) -> None:
-        self._waking = True
+    def _wake(self, message: UserMessage) -> None:
+        """`message` wants a turn. If none is running, it takes along what was parked."""
+        self._waking.add(message.id)
         if self._running is None:
+            self._waking.update(parked.id for parked in self.inbox.queued("next-turn"))
             self._running = self._next_turn()
             self.start_soon(self._turns, self._running)
 
@@ -189,46 +188,53 @@ class StepDriverActor(TrioActor):
     async def _turns(self, run: TurnRun) -> None:
         """Run turns while there is waking input (rules 2 and 3), then tell who waits for that."""
         try:
-            while self._waking and len(self.inbox):
-                self._waking = await self._one_turn(run)
+            while self._is_due():
+                await self._one_turn(run)
                 self._running = run = self._next_turn()
         finally:
             self._running = None
-        self._waking = False
         idlers, self._idlers = self._idlers, []
         for reply in idlers:
             reply.set(self._last)
 
-    async def _one_turn(self, run: TurnRun) -> bool:
-        """Run one turn and tell its waiters. Whether the next one may follow without another waking input."""
-        self._waking = False
+    def _is_due(self) -> bool:
+        """Whether waking input waits that no step has claimed."""
+        self._waking &= {message.id for target in get_args(Target) for message in self.inbox.queued(target)}
+        return bool(self._waking)
+
+    async def _one_turn(self, run: TurnRun) -> None:
+        """Run one turn, see to what is still queued, and tell its waiters: last, since they may go on at once."""
         try:
-            turn = await run.run()
+            self._last = turn = await run.run()
         except TurnFailed as failed:
             self._last = failed.turn
+            self._answer(self._park(run), _parked())
             self._answer(run.claimed, failed)
-            self._park()
             if isinstance(failed, RecoveryFailed):
                 raise  # the log is closed to this driver: it crashes, and whoever resumes the session repairs it
-            return False
-        self._last = turn
-        if turn.reason.kind == "aborted" and not run.cancellation.keep_inbox:
-            await self._drop_inbox()
+            return
+        if turn.reason.kind not in _ON or run.cancellation.requested:
+            await self._set_aside(run)
         self._answer(run.claimed, turn)
-        if turn.reason.kind not in _ON:
-            self._park()
-            return False
-        return self._waking or bool(self.inbox.queued("next-turn"))
+
+    async def _set_aside(self, run: TurnRun) -> None:
+        """Drop or park what was queued when the turn ended. What arrives from now on is the next waking input."""
+        parked = self._park(run)
+        if run.cancellation.requested and not run.cancellation.keep_inbox:
+            with suppress(StoreError):  # then it stays queued, as whoever waits for it is told
+                await self._drop_inbox()
+        self._answer(parked, _parked())
+
+    def _park(self, run: TurnRun) -> Sequence[str]:
+        """Nothing that is queued wakes any more (rule 3). Whoever waits for one of the ids given back is to be told."""
+        self._waking.clear()
+        return [message_id for message_id in self._waiters if message_id not in run.claimed]
 
     async def _drop_inbox(self) -> None:
-        drops = [remove(target, len(self.inbox.queued(target)), "dropped") for target in ("next-turn", "next-step")]
-        dropped = [*self.inbox.queued("next-turn"), *self.inbox.queued("next-step")]
-        await self.append([item for drop in drops for item in drop])
-        self._answer([message.id for message in dropped], InputDropped("a cancel dropped it from the inbox"))
-
-    def _park(self) -> None:
-        """Tell whoever waits for queued input that it stays queued (rule 3)."""
-        self._answer(list(self._waiters), InputParked("the turn before it did not complete; it stays queued"))
+        queues = {target: self.inbox.queued(target) for target in get_args(Target)}
+        await self.append([item for target, queue in queues.items() for item in remove(target, len(queue), "dropped")])
+        dropped = [message.id for queue in queues.values() for message in queue]
+        self._answer(dropped, InputDropped("a cancel dropped it from the inbox"))
 
     def _answer(self, message_ids: Sequence[str], outcome: Turn | Exception) -> None:
         for message_id in message_ids:
@@ -251,5 +257,9 @@ class StepDriverActor(TrioActor):
         self.on_stop()
 
 
-_ON = frozenset({"completed", "max-tokens"})
+_ON: Final = frozenset({"completed", "max-tokens"})
 """The kinds of end after which queued input goes on without another waking input."""
+
+
+def _parked() -> InputParked:
+    return InputParked("the turn before it did not complete; it stays queued")

@@ -14,6 +14,7 @@ import trio
 from attrs import Factory, define, frozen
 
 from quiesce.actors.attempts import Model, RetryPolicy, attempt
+from quiesce.actors.options import check_count, check_instance, check_model, check_text
 from quiesce.protocol.errors import RecoveryFailed, StepLimitReached, TurnFailed
 from quiesce.protocol.events import (
     AssistantAttempt,
@@ -65,7 +66,7 @@ __all__ = ["Brain", "Desk", "TurnRun"]
 
 @frozen
 class Brain:
-    """What decides in a turn: the model, what it is told, and the limits it works in."""
+    """What decides in a turn: the model, what it is told, and the limits it works in. Raises `InvalidInput`."""
 
     session_id: str
     model: Model
@@ -73,6 +74,14 @@ class Brain:
     system: str | None = None
     max_steps: int = 100
     retry: RetryPolicy = Factory(RetryPolicy)
+
+    def __attrs_post_init__(self) -> None:
+        check_text("session_id", self.session_id)
+        check_model(self.model)
+        if self.system is not None:
+            check_text("system", self.system)
+        check_count("max_steps", self.max_steps)
+        check_instance("retry", self.retry, RetryPolicy)
 
 
 class Desk(Protocol):
@@ -85,11 +94,10 @@ class Desk(Protocol):
     inbox: Inbox
 
     async def append(self, drafts: Sequence[Draft]) -> Committed:
-        """Append, and return when it is durable and `log` and `inbox` show it."""
-        ...
+        """Append, and return when it is durable and `log` and `inbox` show it.
 
-    async def sync(self) -> None:
-        """Return when `log` and `inbox` show everything that is committed by now, whoever appended it."""
+        Appending nothing waits until they show whatever was on its way into the log, whoever sent it.
+        """
         ...
 
 
@@ -177,10 +185,9 @@ class TurnRun:
         """Whether the turn is over: input that waits for the next step keeps it going, unless it was blocked."""
         if outcome.blocks_turn is not None:
             return Reason("blocked", message=clean_text(outcome.blocks_turn))
-        if outcome.context or self.desk.inbox.queued("next-step"):
-            return None
-        if message.calls and not outcome.concludes_turn:
-            return None
+        waiting = outcome.context or self.desk.inbox.queued("next-step")
+        if waiting or (message.calls and not outcome.concludes_turn):
+            return self._aborted() if self.cancellation.requested else None
         return Reason("max-tokens" if self._limited else "completed")
 
     async def _close(self, reason: Reason | None, context: Sequence[UserMessage] = ()) -> Reason | None:
@@ -230,7 +237,18 @@ class TurnRun:
         return message
 
     async def _keep_partial(self, made: Attempt) -> None:
-        """What a cut or cancelled answer delivered: its text as an interrupted message, anything else as an attempt."""
+        """What a cut or cancelled answer delivered: its text as an interrupted message, anything else as an attempt.
+
+        If the log refuses it, the failure of the attempt is raised: it came first (G5).
+        """
+        try:
+            await self._record_partial(made)
+        except Exception as refusal:
+            if made.failure is None:
+                raise
+            raise made.failure from refusal
+
+    async def _record_partial(self, made: Attempt) -> None:
         content = made.answer.interrupted()
         if text_of(content).strip():
             message = self._message(content)
@@ -259,7 +277,7 @@ class TurnRun:
         reason = Reason("error", message=_error_text(failure), code=_error_code(failure))
         turn = self._turn(reason)
         try:
-            await self.desk.sync()
+            await self.desk.append(())
             for drafts in self._closing(reason):
                 await self.desk.append(drafts)
         except Exception as refusal:  # noqa: BLE001 - both are raised: the refusal never hides the first failure

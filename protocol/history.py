@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from attrs import Factory, define, frozen
+from attrs import Factory, define, evolve, frozen
 
 from quiesce.protocol.events import (
     AssistantMessage,
@@ -23,6 +23,7 @@ from quiesce.protocol.events import (
     ToolMessage,
     ToolResult,
     UserMessage,
+    text_of,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _misplaced(at: int, message: ToolMessage, due: list[ToolCallBlock]) -> list[
     found = []
     if message.tool_call_id != call.id:
         found.append(f"message {at}: a result of {message.tool_call_id!r} stands where {call.id!r} is due")
-    if message.is_error and not any(isinstance(block, TextBlock) and block.text.strip() for block in message.content):
+    if _is_silent(message):
         found.append(f"message {at}: an error result without text")
     return found
 
@@ -142,12 +143,12 @@ _StepLabel = tuple[int, int, str]
 
 
 def _in_order(entries: Sequence[Entry]) -> bool:
-    """Whether each call is followed by its result already, as in every log that quiesce wrote: then nothing moves."""
+    """Whether each call is followed by its result, and each error has text, as in every log that quiesce wrote."""
     due: list[_StepLabel] = []
     for entry in entries:
         message = entry.message
         if isinstance(message, ToolMessage):
-            if not due or due.pop() != (entry.turn, entry.step, message.tool_call_id):
+            if not due or due.pop() != (entry.turn, entry.step, message.tool_call_id) or _is_silent(message):
                 return False
         elif due:
             return False
@@ -159,6 +160,7 @@ def _in_order(entries: Sequence[Entry]) -> bool:
 _UNANSWERED: Final = (
     "No result of this call was recorded. Its outcome is unknown: it may have taken effect. Check before repeating it."
 )
+_NO_WORDS: Final = "The tool reported an error and said nothing about it."
 
 
 def _results_by_step(entries: Sequence[Entry]) -> dict[_StepLabel, Iterator[ToolMessage]]:
@@ -176,7 +178,17 @@ def _placed(entry: Entry, results: dict[_StepLabel, Iterator[ToolMessage]]) -> I
     if isinstance(entry.message, ModelMessage):
         for index, call in enumerate(entry.message.calls):
             answer = next(results.get((entry.turn, entry.step, call.id), iter(())), None)
-            yield answer or _synthetic(call, f"unanswered-{entry.seq}-{index}")
+            yield _worded(answer) if answer else _synthetic(call, f"unanswered-{entry.seq}-{index}")
+
+
+def _worded(answer: ToolMessage) -> ToolMessage:
+    """An error result has text: one that says nothing, in a log from elsewhere, says so."""
+    return evolve(answer, content=(*answer.content, TextBlock(_NO_WORDS))) if _is_silent(answer) else answer
+
+
+def _is_silent(message: ToolMessage) -> bool:
+    """Whether it is an error result without text, which providers refuse."""
+    return message.is_error and not text_of(message.content).strip()
 
 
 def _synthetic(call: ToolCallBlock, message_id: str) -> ToolMessage:

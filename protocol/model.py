@@ -16,6 +16,7 @@ from quiesce.protocol.events import (
     ModelMessage,
     OpaqueBlock,
     ReasoningBlock,
+    Shape,
     TextBlock,
     ToolCallBlock,
     ToolMessage,
@@ -135,6 +136,8 @@ class ReplyAssembler:
     def add(self, delta: Delta) -> None:
         """Take the next delta of the stream."""
         match delta:
+            case TextDelta("") | ReasoningDelta(""):
+                pass  # many streams begin with one; nothing has arrived yet
             case TextDelta(text):
                 self._open(TextBlock).parts.append(text)
             case ReasoningDelta(text):
@@ -179,9 +182,9 @@ class ReplyAssembler:
     def _find_call(self, delta: CallDelta) -> _Draft:
         """The open call of that index; a second label on one index is another call (some servers count nothing)."""
         for item in reversed(self._blocks):
-            if isinstance(item, _Draft) and item.kind is ToolCallBlock and item.index == delta.index:
-                if delta.id and item.id and delta.id != item.id:
-                    break
+            if not isinstance(item, _Draft) or item.kind is not ToolCallBlock or item.index != delta.index:
+                continue
+            if not delta.id or item.id in ("", delta.id):
                 return item
         fresh = _Draft(ToolCallBlock, delta.index)
         self._blocks.append(fresh)
@@ -198,15 +201,20 @@ def _whole(item: _Draft | Block) -> Block:
 
 
 def _storable(block: Block) -> Block:
+    shape = block.shape and Shape(tuple(map(clean_text, block.shape.keys)), _clean_object(block.shape.extra))
     match block:
-        case ToolCallBlock(id=call_id, name=name, arguments=arguments, shape=None):
-            return ToolCallBlock(clean_text(call_id), clean_text(name), clean_text(arguments))
-        case TextBlock(text=text, shape=None):
-            return TextBlock(clean_text(text))
+        case ToolCallBlock(id=call_id, name=name, arguments=arguments):
+            return ToolCallBlock(clean_text(call_id), clean_text(name), clean_text(arguments), shape=shape)
+        case TextBlock(text=text):
+            return TextBlock(clean_text(text), shape=shape)
+        case ReasoningBlock(text=text):
+            return ReasoningBlock(clean_text(text), shape=shape)
         case OpaqueBlock(data=data):
-            return OpaqueBlock({str(make_storable(key)): make_storable(value) for key, value in data.items()})
-        case _:
-            return block
+            return OpaqueBlock(_clean_object(data), shape=shape)
+
+
+def _clean_object(data: JsonObject) -> JsonObject:
+    return {clean_text(key): make_storable(value) for key, value in data.items()}
 
 
 def _without_calls(blocks: tuple[Block, ...]) -> tuple[Block, ...]:

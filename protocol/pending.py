@@ -69,15 +69,11 @@ class PendingCalls:
                     self._recorded[call_.index] = evolve(call_, recorded_seq=seq)
             case ToolResult(turn=turn, step=step, message=result):
                 if (call_ := self.find(turn, step, result.tool_call_id)) is not None:
-                    self._recorded.pop(call_.index, None) or self._unrecorded.pop(call_.index)
+                    del (self._unrecorded if call_.recorded_seq is None else self._recorded)[call_.index]
 
     def find(self, turn: int, step: int, label: str) -> PendingCall | None:
-        """The first unanswered call of that label in that step, or None."""
-        recorded = _first(self._recorded, turn, step, label)
-        unrecorded = _first(self._unrecorded, turn, step, label)
-        if recorded is None or unrecorded is None:
-            return recorded or unrecorded
-        return min(recorded, unrecorded, key=_index)
+        """The first unanswered call of that label in that step, or None. Of one label, the recorded ones come first."""
+        return _first(self._recorded, turn, step, label) or _first(self._unrecorded, turn, step, label)
 
     def find_unrecorded(self, turn: int, step: int, label: str) -> PendingCall | None:
         """The first call of that label in that step that has neither a record nor an answer, or None."""

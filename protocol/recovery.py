@@ -56,15 +56,18 @@ def recovery_results(
 ) -> tuple[Draft, ...]:
     """A result for each pending call, in call order: the settled one where there is one, else a recovery result.
 
-    `settled` maps a call's index to a result that its tool really returned (G3). `message_id` names the message of a
-    recovery result, given the call and the position of the draft in what is returned.
+    `settled` maps a call's index to a result that its tool really returned (G3). A call without a record has returned
+    nothing: an answer that was meant for it is passed over, as the log would refuse it. `message_id` names the message
+    of a recovery result, given the call and the position of the draft in what is returned.
     """
     kept = settled or {}
+
+    def answer(call: PendingCall, position: int) -> ToolResult:
+        returned = None if call.recorded_seq is None else kept.get(call.index)
+        return returned or _recovery_body(call, cause, message_id(call, position))
+
     return tuple(
-        draft(
-            kept.get(call.index) or _recovery_body(call, cause, message_id(call, position)),
-            sources=None if call.recorded_seq is None else (call.recorded_seq,),
-        )
+        draft(answer(call, position), sources=None if call.recorded_seq is None else (call.recorded_seq,))
         for position, call in enumerate(pending)
     )
 

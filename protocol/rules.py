@@ -29,6 +29,7 @@ from quiesce.protocol.events import (
     Body,
     Draft,
     Event,
+    ForeignBody,
     Replace,
     StepEnd,
     StepStart,
@@ -133,6 +134,7 @@ PHASES: Final[dict[type[Any], tuple[Phase, Phase | None]]] = {
 """Event type -> the phase it needs, the phase it leads to (None: it stays)."""
 
 _STAYS: Final = (None, None)
+_MESSAGES: Final = (UserMessage, AssistantMessage, ToolResult)
 
 
 # --- the questions -----------------------------------------------------------------------------------------------
@@ -152,6 +154,12 @@ def _range_earlier(_: LogState, event: Event) -> str | None:
     if not isinstance(operation, Replace) or 0 <= operation.start_seq <= operation.end_seq < event.seq:
         return None
     return f"events {operation.start_seq} to {operation.end_seq} cannot be replaced by event {event.seq}"
+
+
+def _only_messages_replace(_: LogState, event: Event) -> str | None:
+    if not isinstance(event.surface_op, Replace) or isinstance(event.body, (*_MESSAGES, ForeignBody)):
+        return None
+    return f"{event.type} is no message, so it replaces none"
 
 
 def _in_phase(state: LogState, event: Event) -> str | None:
@@ -243,6 +251,7 @@ _ALWAYS: Final[tuple[tuple[str, Question], ...]] = (
     ("contiguous-seq", _contiguous),
     ("earlier-sources", _sources_earlier),
     ("earlier-range", _range_earlier),
+    ("messages-replace", _only_messages_replace),
 )
 _PHASE: Final[tuple[str, Question]] = ("phase", _in_phase)
 _NAMES_TURN: Final[tuple[str, Question]] = ("open-turn", _open_turn)
@@ -274,7 +283,7 @@ def _questions(event: Event) -> tuple[tuple[str, Question], ...]:
 
 
 def _replaces(event: Event) -> bool:
-    return isinstance(event.surface_op, Replace)
+    return isinstance(event.surface_op, Replace) and isinstance(event.body, _MESSAGES)
 
 
 def _turn(event: Event) -> int:

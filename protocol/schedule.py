@@ -2,13 +2,14 @@
 
 A shell asks `next_action` what to do now, does it, and reports what happened; a report may make new actions possible.
 
-    WAITING -> STARTING -> LIVE -> SETTLED -> FINALIZING -> APPENDING -> COMMITTED
-                  |         |        ^            |             |
-                  |         +-> LOST |            +-> LOST      +-> HELD
-                  +------------------+ (answered without a body: denied, bad arguments, aborted)
+    WAITING -> STARTING -> LIVE -----> SETTLED -> FINALIZING -> APPENDING -> COMMITTED
+                  |         |            ^            |             |
+                  |         +-> LOST     |            +-> LOST      +-> HELD
+                  +-----> ANSWERED ------+
 
     STARTING    its tool/call is sent and `prepare` is under way; it holds no place in the pool
     LIVE        its body may run: it holds a place in the pool
+    ANSWERED    it is answered without a body (denied, bad arguments), and waits for its record alone
     SETTLED     its outcome is known, and waits for its turn at the commit cursor
     FINALIZING  the `finalize` hooks are looking at the outcome
     APPENDING   its result is on its way into the log
@@ -20,11 +21,13 @@ The rules it owns:
 1. Calls start in call order, and one is STARTING at a time: `prepare` is never asked out of order.
 2. A parallel call starts while fewer than `max_parallel` are LIVE and no exclusive call is unfinished. An exclusive
    call starts when everything before it is COMMITTED.
-3. Results are finalized and appended in call order, and a result that is due goes before the next start.
+3. Results are finalized and appended in call order, and a result that is due goes before the next start, however long
+   `finalize` looks at it.
 4. In mode ABORTING nothing starts; what never started is answered, in order, after what did.
 5. In mode FAILING nothing starts; the first failure is kept; results are appended as far as the order allows: behind a
    LOST call, and after any failed append, they are HELD.
-6. The batch is quiescent when no call is STARTING, LIVE, FINALIZING or APPENDING, and nothing is left to do (G2).
+6. The batch is quiescent when no call is STARTING, ANSWERED, LIVE, FINALIZING or APPENDING, and nothing is left to do
+   (G2).
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ class CallState(Enum):
     WAITING = "waiting"
     STARTING = "starting"
     LIVE = "live"
+    ANSWERED = "answered"
     SETTLED = "settled"
     FINALIZING = "finalizing"
     APPENDING = "appending"
@@ -81,14 +85,15 @@ Action: TypeAlias = Start | Commit
 _S: Final = CallState
 _MOVES: Final[dict[CallState, frozenset[CallState]]] = {
     _S.WAITING: frozenset({_S.STARTING, _S.SETTLED, _S.LOST}),
-    _S.STARTING: frozenset({_S.LIVE, _S.SETTLED, _S.LOST}),
+    _S.STARTING: frozenset({_S.LIVE, _S.ANSWERED, _S.SETTLED, _S.LOST}),
     _S.LIVE: frozenset({_S.SETTLED, _S.LOST}),
+    _S.ANSWERED: frozenset({_S.SETTLED, _S.LOST}),
     _S.SETTLED: frozenset({_S.FINALIZING}),
     _S.FINALIZING: frozenset({_S.APPENDING, _S.HELD, _S.LOST}),
     _S.APPENDING: frozenset({_S.COMMITTED, _S.HELD}),
 }
-_BUSY: Final = frozenset({_S.STARTING, _S.LIVE, _S.FINALIZING, _S.APPENDING})
-_UNFINISHED: Final = frozenset({_S.STARTING, _S.LIVE, _S.SETTLED, _S.FINALIZING})
+_BUSY: Final = frozenset({_S.STARTING, _S.LIVE, _S.ANSWERED, _S.FINALIZING, _S.APPENDING})
+_UNFINISHED: Final = frozenset({_S.STARTING, _S.LIVE, _S.ANSWERED, _S.SETTLED, _S.FINALIZING})
 
 
 @define
@@ -159,8 +164,12 @@ class Batch:
         self._move(index, _S.LIVE)
         return True
 
+    def answered(self, index: int) -> None:
+        """Call `index` will be answered without a body. The next one need not wait for that."""
+        self._move(index, _S.ANSWERED)
+
     def settled(self, index: int) -> None:
-        """The outcome of call `index` is known: its body returned or raised, or it was answered without a body."""
+        """The outcome of call `index` is known: its body returned or raised, or its answer has its record."""
         if index >= self._next_start:
             self._next_start = index + 1
         self._move(index, _S.SETTLED)
@@ -235,6 +244,8 @@ class Batch:
             return False
         if self._exclusive is not None and self._states[self._exclusive] in _UNFINISHED:
             return False
+        if self._states[self._next_commit] is _S.FINALIZING:
+            return False
         return self._live < self.max_parallel
 
     def _move(self, index: int, to: CallState) -> None:
@@ -250,4 +261,4 @@ class Batch:
             self._starting = None
 
 
-_BEFORE_COMMIT: Final = frozenset({_S.WAITING, _S.STARTING, _S.LIVE, _S.FINALIZING})
+_BEFORE_COMMIT: Final = frozenset({_S.WAITING, _S.STARTING, _S.LIVE, _S.ANSWERED, _S.FINALIZING})

@@ -1,0 +1,102 @@
+"""What a user is told when something goes wrong: one line on standard error, and an exit code. Never a traceback.
+
+| what happened | line | exit code |
+|---|---|---|
+| a mistake in the request, a file or a store that cannot be used | `quiesce: ...` | 2 |
+| Ctrl-C | `quiesce: interrupted` | 130 |
+| whoever reads the output has stopped reading (`head`) | | 141, as for any program that SIGPIPE ends |
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import click
+
+from quiesce.actors.cli.words import one_line
+from quiesce.protocol.errors import QuiesceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["DONE", "NO", "WRONG", "Fault", "Interrupted", "in_plain_words"]
+
+DONE: Final = 0
+NO: Final = 1
+WRONG: Final = 2
+"""The exit codes: done, the answer is no, the request or its files are wrong."""
+
+_EXPECTED: Final = (QuiesceError, OSError, click.ClickException)
+_INTERRUPTED: Final = 130
+_PIPE_CLOSED: Final = 141
+
+
+class Fault(click.ClickException):
+    """Ends the command with one line on standard error."""
+
+    exit_code = WRONG
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the line."""
+        click.echo(f"quiesce: {one_line(self.message)}", file=file or sys.stderr)
+
+
+class Interrupted(Fault):
+    """The user pressed Ctrl-C."""
+
+    exit_code = _INTERRUPTED
+
+    def __init__(self) -> None:
+        super().__init__("interrupted")
+
+
+@contextmanager
+def in_plain_words(ctx: click.Context) -> Iterator[None]:
+    """Turn what a command raises because of its user, files or stores into a `Fault`. Anything else passes: a bug."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BaseException as error:
+        match _first_of_interest(error):
+            case BrokenPipeError():
+                _drop_output()
+                ctx.exit(_PIPE_CLOSED)
+            case KeyboardInterrupt():
+                raise Interrupted from error
+            case QuiesceError() as ours:
+                raise Fault(str(ours)) from error
+            case OSError() as system:
+                raise Fault(_system_words(system)) from error
+            case click.ClickException() as fault if fault is not error:
+                raise fault from error
+            case _:
+                raise
+
+
+def _first_of_interest(error: BaseException) -> BaseException | None:
+    """`error`, or the member that counts of a group that a nursery made of it; None if any of it is a bug."""
+    if isinstance(error, QuiesceError) or not isinstance(error, BaseExceptionGroup):
+        return error
+    members = [_first_of_interest(member) for member in error.exceptions]
+    for kind in (KeyboardInterrupt, BrokenPipeError):
+        if (found := next((member for member in members if isinstance(member, kind)), None)) is not None:
+            return found
+    return members[0] if all(isinstance(member, _EXPECTED) for member in members) else None
+
+
+def _system_words(error: OSError) -> str:
+    words = error.strerror or str(error) or type(error).__name__
+    return words if error.filename is None else f"{click.format_filename(error.filename)}: {words}"
+
+
+def _drop_output() -> None:
+    """Nobody reads any more: what is still in the buffer must not raise again when the program ends."""
+    with suppress(OSError, ValueError):  # not a real file: then there is nothing to redirect
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

@@ -1,0 +1,34 @@
+"""What every test may use: logs in short notation (`logs.py`), whole agents (`agents.py`), no limits in hypothesis."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("quiesce", deadline=None)
+settings.load_profile("quiesce")
+
+
+def _beside(name):
+    """A module that stands beside this one. Tests are imported one by one, so it comes to them by way of a fixture."""
+    spec = importlib.util.spec_from_file_location(f"quiesce_test_{name}", Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def logs():
+    """The module `tests/logs.py`."""
+    return _beside("logs")
+
+
+@pytest.fixture(scope="session")
+def agents():
+    """The module `tests/agents.py`."""
+    return _beside("agents")

@@ -1,0 +1,55 @@
+"""A small form of `python -m bench agents`: that it works is tested here, how fast it is is measured there."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """The module `bench/agents.py`, which checks what it measures against the logs."""
+    spec = importlib.util.spec_from_file_location("quiesce_bench_agents", ROOT / "bench" / "agents.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_fifty_agents_each_take_a_turn_of_eight_parallel_calls_on_one_store(bench, tmp_path):
+    done = []
+    found = await bench.crowd(tmp_path / "agents.db", 50, lambda: done.append(1))
+    assert (found.agents, len(done), found.traced) == (50, 100, None)
+
+
+async def test_an_idle_agent_stays_within_its_share_of_memory(bench, tmp_path):
+    tracemalloc.start()
+    try:
+        found = await bench.crowd(tmp_path / "agents.db", 50)
+    finally:
+        tracemalloc.stop()
+    assert found.traced < 25_000
+
+
+async def test_an_agent_with_a_log_of_five_thousand_events_takes_turns_like_one_with_an_empty_log(bench, tmp_path):
+    found = await bench.long_log(tmp_path, 5_000, turns=5)
+    assert found.events >= 5_000
+
+
+def test_the_benchmarks_are_listed_and_an_unknown_one_is_an_error():
+    def run(*arguments):
+        command = [sys.executable, "-m", "bench", *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    listed = run()
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "agents" in listed.stdout
+    assert run("nonesuch").returncode == 2
+    assert "--events" in run("agents", "--help").stdout
