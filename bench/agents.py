@@ -6,17 +6,18 @@ Each figure is checked against what the logs say before it is shown: a run that 
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import resource
 import statistics
 import tempfile
 import time
 import tracemalloc
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 import trio
@@ -49,12 +50,16 @@ from quiesce.protocol.outcome import result_body, success
 from quiesce.protocol.rules import LogState, check
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from quiesce.protocol.model import Delta, ModelRequest
 
 T = TypeVar("T")
 
 CALLS = 8
 """Parallel calls of each turn."""
+FEW = 10
+"""Turns at a time when memory is measured."""
 STEP_TURNS = 40
 """Turns over which the cost of a step is measured."""
 _TURNS_PER_APPEND = 40
@@ -120,30 +125,37 @@ class Crowd:
     opening: float
     turns: float
     resident: float
-    traced: float | None
+    allocated: float | None
 
 
-async def crowd(path: Path, agents: int, advance: Advance = _no_progress) -> Crowd:
-    """Open `agents` agents on the store `path`, run one turn in each, all at once, and look at what is left.
+async def crowd(
+    path: Path, agents: int, advance: Advance = _no_progress, *, at_once: int | None = None, traced: bool = False
+) -> Crowd:
+    """Open `agents` agents on the store `path`, run one turn in each, `at_once` of them at a time (by default all).
 
-    With `tracemalloc` on, the memory is what Python allocated; what is resident is then of no use.
+    The memory is what is left when all are idle again. What is resident never shrinks below the peak, so it says what
+    an idle agent takes only if few turns ran at a time. When `traced`, Python's own count is taken as well, and nothing
+    else is of use.
     """
+    if traced:
+        tracemalloc.start()
     names = [f"agent-{number}" for number in range(agents)]
     async with Runtime.open(path) as runtime:
         await _warm_up(runtime)
         before = _memory()
         opened: list[Agent] = []
         started = time.perf_counter()
-        await _together([lambda name=name: _open(runtime, name, opened) for name in names], advance)
+        await _together([partial(_open, runtime, name, opened) for name in names], advance)
         opening = time.perf_counter() - started
         started = time.perf_counter()
-        await _together([lambda agent=agent: _one_turn(agent) for agent in opened], advance)
+        await _together([partial(_one_turn, agent) for agent in opened], advance, at_once=at_once)
         turns = time.perf_counter() - started
         after = _memory()
         for name in names:
             await _check_turn(runtime.store, name)
-    resident, traced = ((end - start) / agents for start, end in zip(before, after, strict=True))
-    return Crowd(agents, opening, turns, resident, traced if tracemalloc.is_tracing() else None)
+    tracemalloc.stop()
+    resident, allocated = ((end - start) / agents for start, end in zip(before, after, strict=True))
+    return Crowd(agents, opening, turns, resident, allocated if traced else None)
 
 
 async def _open(runtime: Runtime, name: str, opened: list[Agent]) -> None:
@@ -157,9 +169,15 @@ async def _warm_up(runtime: Runtime) -> None:
     await agent.close()
 
 
-async def _together(jobs: Iterable[Callable[[], Awaitable[None]]], advance: Advance) -> None:
+async def _together(
+    jobs: Sequence[Callable[[], Awaitable[None]]], advance: Advance, *, at_once: int | None = None
+) -> None:
+    """Do all jobs, `at_once` of them at a time (by default all)."""
+    places = trio.CapacityLimiter(at_once or len(jobs))
+
     async def run(job: Callable[[], Awaitable[None]]) -> None:
-        await job()
+        async with places:
+            await job()
         advance()
 
     async with trio.open_nursery() as nursery:
@@ -339,26 +357,51 @@ def main(agents: int, events: int) -> None:
     with tempfile.TemporaryDirectory() as name, Progress(console=console, transient=True) as progress:
         folder = Path(name)
         run = partial(_run, progress)
-        timed = run(f"{agents} agents", 2 * agents, partial(crowd, folder / "timed.db", agents))
-        tracemalloc.start()
-        traced = run(f"{agents} agents, memory traced", 2 * agents, partial(crowd, folder / "traced.db", agents))
-        tracemalloc.stop()
+        timed = run(f"{agents} agents at once", 2 * agents, partial(crowd, folder / "timed.db", agents))
+        few = partial(crowd, agents=agents, at_once=FEW)
+        calm = run(f"{agents} agents", 2 * agents, partial(few, folder / "calm.db"))
+        traced = run(f"{agents} agents, traced", 2 * agents, partial(few, folder / "traced.db", traced=True))
         long = run(f"a log of {events} events", appends + STEP_TURNS, partial(long_log, folder, events))
-    console.print(_table(timed, traced, long))
+    console.print(_table(calm, timed, traced, long))
 
 
-def _run(progress: Progress, words: str, total: int, job: Callable[[Advance], Awaitable[T]]) -> T:
+def _run(progress: Progress, words: str, total: int, job: Callable[..., Awaitable[T]]) -> T:
+    """Run `job` in a process of its own, so that nothing that ran before it counts, and show how far it is."""
     task = progress.add_task(words, total=total)
-    return trio.run(job, partial(progress.advance, task))
+    ours, theirs = _SPAWN.Pipe(duplex=False)
+    child = _SPAWN.Process(target=_in_child, args=(job, theirs))
+    child.start()
+    theirs.close()
+    try:
+        with ours:
+            while (message := ours.recv()) is None:
+                progress.advance(task)
+    except EOFError:
+        raise SystemExit(f"{words}: failed, see above") from None
+    child.join()
+    result: T = message
+    return result
 
 
-def _table(timed: Crowd, traced: Crowd, long: LongLog) -> Table:
+def _in_child(job: Callable[..., Awaitable[object]], pipe: Connection) -> None:
+    async def run() -> object:
+        return await job(advance=partial(pipe.send, None))
+
+    pipe.send(trio.run(run))
+
+
+_SPAWN: Final = multiprocessing.get_context("spawn")
+
+
+def _table(calm: Crowd, timed: Crowd, traced: Crowd, long: LongLog) -> Table:
     rate = timed.agents * CALLS / timed.turns
     table = Table("what", "measured", "goal")
     table.add_row(f"{timed.agents} agents opened", f"{timed.opening:.2f} s", "")
-    table.add_row(f"one turn of {CALLS} parallel calls in each", f"{timed.turns:.2f} s ({rate:.0f} calls/s)", "")
-    table.add_row("memory of an idle agent, allocated", _kb(traced.traced or 0), f"under {_kb(_MEMORY_GOAL)}")
-    table.add_row("memory of an idle agent, resident", _kb(timed.resident), "")
+    table.add_row(
+        f"a turn of {CALLS} parallel calls in each, all at once", f"{timed.turns:.2f} s ({rate:.0f} calls/s)", ""
+    )
+    table.add_row("memory of an idle agent, allocated", _kb(traced.allocated or 0), f"under {_kb(_MEMORY_GOAL)}")
+    table.add_row("memory of an idle agent, resident", _kb(calm.resident), "")
     table.add_row(f"a log of {long.events} events opened", f"{long.opening:.2f} s", f"under {_OPENING_GOAL:.0f} s")
     table.add_row("a step on it, without its request", _ms(long.step), "as on an empty log")
     table.add_row("a step on an empty log, without its request", _ms(long.step_when_empty), "")

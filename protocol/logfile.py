@@ -109,7 +109,7 @@ def read_log(data: bytes) -> LogFile:
     return LogFile(log_format, head, tuple(events), torn, compressed, intact, carried)
 
 
-def header(session_id: str, created_at: int, **more: object) -> JsonObject:
+def header(session_id: str, created_at: int, /, **more: object) -> JsonObject:
     """The header of a new quiesce log; `created_at` in ms since the epoch, `more` is free. Raises `InvalidInput`."""
     if type(session_id) is not str or not session_id:
         raise InvalidInput("session_id: a string that is not empty is needed")

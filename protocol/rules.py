@@ -193,7 +193,7 @@ def _all_answered(state: LogState, event: Event) -> str | None:
     if not len(state.pending):
         return None
     labels = ", ".join(repr(call.call_id) for call in state.pending)
-    return f"{event.type} while {len(state.pending)} calls are unanswered: {labels}"
+    return f"{event.type} while there are unanswered calls: {labels}"
 
 
 def _no_call_open(state: LogState, _: Event) -> str | None:

@@ -217,7 +217,10 @@ def play(taped_store, monkeypatch):
         model = ScriptedModel([say("", *calls), say("fine")])
         async with Runtime.open(taped_store) as runtime:
             options = {"model": model, "tools": scene.tools, "hooks": [scene], **options}
-            yield Play(taped_store, model, await runtime.agent("s", **options), runtime, options)
+            try:
+                yield Play(taped_store, model, await runtime.agent("s", **options), runtime, options)
+            finally:
+                taped_store.let_go()  # or closing would wait for it
 
     return make
 
@@ -482,15 +485,17 @@ async def test_g2_a_scheduler_that_is_stopped_ends_its_bodies_and_appends_before
     class HoldTheResult(Hooks):
         async def finalize(self, call, outcome):
             it.store.held = True
+            ready.set()
 
-    scene, caught = Scene(), []
-    async with play(scene, *scene.calls("dl"), hooks=[scene, HoldTheResult()]) as it:
+    scene, caught, ready = Scene(), [], trio.Event()
+    async with play(scene, *scene.calls("Fl"), hooks=[scene, HoldTheResult()]) as it:
 
         async def send():
             caught.append(await it.failing_turn())
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send)
+            await ready.wait()
             await wait_all_tasks_blocked()
             assert it.store.tape[-1] == "submit result c0"
             it.agent._scheduler.stop(block=False, now=True)

@@ -304,6 +304,20 @@ async def test_g4_no_body_runs_while_its_record_is_on_its_way(bench, bodies):
         assert before(it.tape, "durable call c1", "body c1")
 
 
+async def test_g4_a_body_whose_record_arrives_after_the_scheduler_failed_does_not_run(bench, bodies):
+    async def prepare(call):
+        if call.call_id == "c1":
+            raise OSError("sandbox")
+
+    async with bench(hooks=[Prepare(prepare)]) as it:
+        reply = await it.start(bodies.share("c0"), bodies.share("c1"), held=True)
+        await wait_all_tasks_blocked()
+        assert it.tape == ["submit call c0", "submit call c1"]
+        it.store.let_go()
+        assert isinstance(await reply, CallsRejected)
+    assert bodies.ran() == []
+
+
 async def test_a_call_is_recorded_then_prepared_then_run(bench, bodies):
     async def prepare(call):
         it.tape.append(f"prepare {call.call_id}")

@@ -62,10 +62,13 @@ ACCEPTED = {
     "a model attempt may be written down": "turn step attempt",
     "the mark of a seed may stand in an open step": "turn step ask:a call:a seed",
     "a foreign event may stand anywhere": "turn step ask:a call:a foreign",
+    "an event comes from the first one": "turn step<0",
     "an event comes from earlier ones": "turn step ask:a call:a result:a<3",
     "compaction replaces earlier events": "turn step user user end-step end-turn user:sum>2-3",
     "compaction may come while calls are open": "turn step user ask:a call:a user:sum>2-2",
     "a result is replaced in its closed step": f"{TURN} result:a@1.1>4-4",
+    "an answer may stand for others and is not the step's own": "turn step user ask:x>2-2 ask:a",
+    "a call of the step's own answer is recorded after compaction": "turn step user ask:a ask:b>2-2 call:a",
     "a foreign message may replace others": "turn step user foreign>2-2",
 }
 REFUSED = {
@@ -82,9 +85,12 @@ REFUSED = {
     "a step number left out": ("turn step end-step step@1.3", "next-step"),
     "steps that go on counting in the next turn": (f"{TURN} turn step@2.2", "next-step"),
     "the end of a turn that is not open": ("end-turn", "phase"),
+    "the end of a turn long after the last one": (f"{TURN} end-turn@5", "phase"),
     "the end of another turn": ("turn end-turn@2", "open-turn"),
     "the end of a turn whose step is open": ("turn step end-turn", "phase"),
+    "the end of a turn while a call is open": ("turn step ask:a end-turn", "phase all-answered"),
     "the end of a step that is not open": ("turn end-step", "phase"),
+    "the end of any step where none is open": ("turn end-step@1.7", "phase"),
     "the end of another step": ("turn step end-step@1.2", "open-step"),
     "the end of a step of another turn": ("turn step end-step@2.1", "open-step"),
     "the end of a step while a call is recorded": ("turn step ask:a call:a end-step", "all-answered"),
@@ -187,10 +193,27 @@ def test_a_label_of_an_error_on_a_success_is_refused(logs):
     assert [item.rule for item in state.breaks(evolve(event, body=body))] == ["labelled"]
 
 
+EVERY_KIND = (
+    *("turn@1", "end-turn@1", "step@1.1", "end-step@1.1", "user", "attempt@1.1", "ask@1.1", "call:a@1.1"),
+    *("result:a@1.1", "late:a@1.1", "splice", "seed", "foreign"),
+)
+
+
+@pytest.mark.parametrize("word", EVERY_KIND)
 @pytest.mark.parametrize("seq", [0, 2, -1])
-def test_a_seq_that_does_not_continue_the_log_is_refused(logs, seq):
-    state = logs.state_of(logs.read("turn"))
-    assert [item.rule for item in state.breaks(logs.draft_of("step@1.1").at(seq, 0))] == ["contiguous-seq"]
+def test_a_seq_that_does_not_continue_the_log_is_refused(logs, word, seq):
+    state = logs.state_of(logs.read("foreign"))
+    assert "contiguous-seq" in [item.rule for item in state.breaks(logs.draft_of(word).at(seq, 0))]
+
+
+@pytest.mark.parametrize("word", EVERY_KIND)
+def test_sources_that_are_no_earlier_events_are_refused(logs, word):
+    assert "earlier-sources" in [item.rule for item in LogState().breaks(logs.draft_of(f"{word}<0").at(0, 0))]
+
+
+@pytest.mark.parametrize("word", EVERY_KIND)
+def test_a_range_that_is_not_earlier_is_refused(logs, word):
+    assert "earlier-range" in [item.rule for item in LogState().breaks(logs.draft_of(f"{word}>0-0").at(0, 0))]
 
 
 # --- G1 in the log itself ----------------------------------------------------------------------------------------
@@ -261,7 +284,7 @@ def test_an_accepted_append_leaves_the_state_it_started_from_as_it_was(logs):
 
 
 def test_a_refusal_names_the_rule_the_seq_and_what_is_wrong(logs):
-    with pytest.raises(RuleBroken, match=r"all-answered: step/end while 2 calls are unanswered: 'a', ''") as caught:
+    with pytest.raises(RuleBroken, match=r"all-answered: step/end while there are unanswered calls: 'a', ''") as caught:
         logs.state_of(logs.read("turn step ask:a, call:a")).admit(drafts(logs, "end-step", 1, 1), 0)
     assert [(item.seq, item.rule) for item in caught.value.breaks] == [(4, "all-answered")]
     assert isinstance(caught.value, LogError)
@@ -271,6 +294,11 @@ def test_a_refused_append_names_every_rule_that_the_draft_breaks(logs):
     with pytest.raises(RuleBroken) as caught:
         logs.state_of(logs.read("turn step ask:a")).admit(drafts(logs, "call:x@9.9<7"), 0)
     assert [item.rule for item in caught.value.breaks] == ["earlier-sources", "open-step", "asked-for"]
+
+
+def test_the_calls_of_a_closed_step_are_forgotten(logs):
+    assert logs.state_of(logs.read("turn step ask:a unstarted:a")).calls
+    assert logs.state_of(logs.read("turn step ask:a unstarted:a end-step")).calls is None
 
 
 def test_a_copy_goes_on_from_here_independently(logs):
@@ -320,14 +348,38 @@ def test_one_turn_left_out_is_one_break(logs):
     assert rules_broken(logs.read("turn end-turn turn@3 end-turn turn@4 end-turn")) == [(2, "next-turn")]
 
 
-def test_a_break_says_in_words_what_is_wrong(logs):
-    assert list(check(logs.read("turn step ask:a call:a result:a result:a"))) == [
-        Break(5, "call-order", "call 'a' is answered already")
-    ]
+@pytest.mark.parametrize(
+    ("line", "rule", "said"),
+    [
+        ("turn step step", "phase", "step/start stands where a step is open"),
+        ("turn@3", "next-turn", "turn 3 starts where turn 1 is due"),
+        ("turn step end-step@1.2", "open-step", "it names step 1.2, open is 1.1"),
+        ("turn step ask:a call:b", "asked-for", "call 'b' is not a call of this step's message"),
+        ("turn step ask:a call:a call:a", "asked-for", "call 'a' has been recorded or answered already"),
+        ("turn step ask:a call:a result:b", "call-order", "call 'b' is not a call of this step's message"),
+        ("turn step ask:a call:a result:a result:a", "call-order", "call 'a' is answered already"),
+        (
+            "turn step ask:a,b call:a call:b result:b",
+            "call-order",
+            "the result of call 'b' stands before that of 'a': results stand in call order",
+        ),
+    ],
+)
+def test_a_break_says_in_words_what_is_wrong(logs, line, rule, said):
+    events = logs.read(line)
+    assert list(check(events)) == [Break(len(events) - 1, rule, said)]
 
 
 def test_compaction_does_not_break_the_step_it_stands_in(logs):
     assert rules_broken(logs.read("turn step user ask:a call:a user:sum>2-2 result:a end-step end-turn")) == []
+
+
+def test_the_records_of_a_step_that_was_never_closed_are_reported_and_not_tripped_over(logs):
+    assert rules_broken(logs.read("turn step ask:a step@1.2 call:a@1.1")) == [
+        (3, "phase"),
+        (4, "open-step"),
+        (4, "asked-for"),
+    ]
 
 
 def test_the_records_of_a_step_with_two_answers_are_reported_and_not_tripped_over(logs):

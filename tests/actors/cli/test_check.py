@@ -27,7 +27,7 @@ def test_each_break_is_a_line_with_file_seq_rule_and_words(run, write):
     assert done.stdout.splitlines() == [
         f"{path}: seq 5: call-order: the result of call 'b' stands before that of 'a': results stand in call order",
         f"{path}: seq 5: recorded-before: call 'b' has a result but no tool/call, and is not labelled TOOL_NOT_STARTED",
-        f"{path}: seq 6: all-answered: step/end while 1 calls are unanswered: 'a'",
+        f"{path}: seq 6: all-answered: step/end while there are unanswered calls: 'a'",
         f"{path}: 3 breaks, 8 events",
     ]
 
@@ -89,7 +89,7 @@ def test_json_is_an_object_per_file(run, write, tmp_path):
                 "rule": "recorded-before",
                 "words": "call 'b' has a result but no tool/call, and is not labelled TOOL_NOT_STARTED",
             },
-            {"seq": 6, "rule": "all-answered", "words": "step/end while 1 calls are unanswered: 'a'"},
+            {"seq": 6, "rule": "all-answered", "words": "step/end while there are unanswered calls: 'a'"},
         ],
     }
     assert (second["sound"], second["open"], second["unanswered"], second["torn"]["line"]) == (True, True, 2, 6)
