@@ -9,6 +9,7 @@ import trio
 from pykka import ActorDeadError
 
 from quiesce.actors.fork import fork_session
+from quiesce.actors.inside import refuse_inside
 from quiesce.actors.options import check_count, check_text, listed
 from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.events import OpaqueBlock, ReasoningBlock, TextBlock, ToolCallBlock, UserMessage
@@ -51,6 +52,9 @@ class Agent:
     crashed, they raise `pykka.ActorDeadError`; open the session again to go on.
 
     Cancelling a wait (`send`, `wait`) ends the wait, not the turn: `cancel` ends the turn.
+
+    A tool, a hook or a model of this agent may call it too, but not wait for the turn that it is part of: there `send`,
+    `cancel`, `wait` and `close` raise `SelfWaitError`; `follow_up`, `steer` and `inject` work.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class Agent:
             StoreError: it could not be stored.
 
         """
+        refuse_inside(self._session, "send")
         return await (await self.follow_up(content)).turn
 
     async def follow_up(self, content: Content) -> Receipt:
@@ -120,18 +125,21 @@ class Agent:
         what is queued. Raises `InvalidInput` for a cause that cannot be stored.
         """
         check_text("cause", cause)
+        refuse_inside(self._session, "cancel")
         await self._driver.ask(Cancel(cause, keep_inbox))
         return await self.wait()
 
     async def wait(self) -> Turn | None:
         """Wait until no turn is running or due. The last turn that ended since the agent was opened, if any did."""
+        refuse_inside(self._session, "wait")
         return await self._driver.ask(WhenIdle())
 
     # --- reading -----------------------------------------------------------------------------------------------
 
     async def history(self) -> tuple[Visible, ...]:
         """The messages as the next request will have them, apart from input that is still queued."""
-        return sendable((await self._session.ask(ReadHistory())).entries)
+        view = await self._session.ask(ReadHistory())
+        return sendable(view.entries, in_order=view.in_order)
 
     async def events(self, from_seq: int = 0) -> AsyncIterator[Event]:
         """The log from `from_seq` on: what is there, then each event as it is committed, until the agent stops.
@@ -165,6 +173,7 @@ class Agent:
         Returns when nothing of the agent is left and its lease is free. Closing twice does nothing. Cancelled, it stops
         the actors without waiting for the turn to be closed in the log; resume does that.
         """
+        refuse_inside(self._session, "close")
         try:
             with suppress(ActorDeadError):
                 await self._driver.ask(Cancel("closed", keep_inbox=True))
@@ -192,7 +201,7 @@ class _Feed:
 
 def _blocks(content: Content) -> tuple[Block, ...]:
     """The content blocks of what a user said. Raises `InvalidInput` for what a user cannot say, and for nothing."""
-    blocks = (TextBlock(content),) if isinstance(content, str) else listed("content", content)
+    blocks = (TextBlock(content),) if isinstance(content, str) else listed("content", content, "a text, or blocks")
     said = [_says_something(at, block) for at, block in enumerate(blocks)]  # all of them: each block is checked
     if not any(said):
         raise InvalidInput("content: there is nothing in it; give some text or a content block")

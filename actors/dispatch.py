@@ -276,7 +276,7 @@ class BatchRun:
             self._batch.lost(call.index)
 
     def _record_settled(self, record: Reply[Committed]) -> None:
-        """A record that the log refused is the failure at once, whatever its call is waiting for; nothing starts now."""
+        """A record that the log refused is the failure at once, whatever its call waits for; nothing starts then."""
         try:
             record.get()
         except Exception as error:  # noqa: BLE001 - whatever the log said is the failure of the batch
@@ -439,8 +439,8 @@ _ABANDONED = (
     "Repeat the call only if it only reads or is idempotent; otherwise check for its effects first, or ask the user."
 )
 _DRAINED = (
-    "The tool was stopped because the scheduler had failed. Its outcome is unknown: it may have taken effect. Repeat the "
-    "call only if it only reads or is idempotent; otherwise check for its effects first, or ask the user."
+    "The tool was stopped because the scheduler had failed. Its outcome is unknown: it may have taken effect. Repeat "
+    "the call only if it only reads or is idempotent; otherwise check for its effects first, or ask the user."
 )
 _CAN_BE_LOST = frozenset({CallState.STARTING, CallState.LIVE, CallState.ANSWERED, CallState.FINALIZING})
 

@@ -214,11 +214,16 @@ _RUNS: Final[dict[str, Callable[[AnyTool, dict[str, Any]], Awaitable[object]]]] 
 
 
 def _contained(function: Callable[..., object], values: dict[str, Any]) -> object:
-    """Run in a thread, where `sys.exit()` ends at most the thread: it must not reach the loop and end the host."""
+    """Run in a thread. What would end a thread or a task of another loop (`sys.exit()`) ends neither ours nor the host.
+
+    Ctrl-C and Trio's own cancellation are for them.
+    """
     try:
         return function(**values)
-    except SystemExit as error:
-        raise WorkerError(f"SystemExit: {error}") from error
+    except (Exception, KeyboardInterrupt, trio.Cancelled):
+        raise
+    except BaseException as error:
+        raise WorkerError(f"{type(error).__name__}: {error}") from error
 
 
 def _without_errors(group: BaseExceptionGroup[BaseException]) -> BaseException:

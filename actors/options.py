@@ -51,9 +51,9 @@ def check_model(model: Model) -> None:
         raise InvalidInput(f"model: {model!r} has no respond(request, emit)")
 
 
-def listed(name: str, values: Iterable[T]) -> tuple[T, ...]:
-    """The values, which must come as something that can be gone through."""
+def listed(name: str, values: Iterable[T], wanted: str = "a list") -> tuple[T, ...]:
+    """The values, which must come as something that can be gone through; `wanted` says what that would be."""
     try:
         return tuple(values)
     except TypeError as error:
-        raise InvalidInput(f"{name}: must be a list, not {values!r}") from error
+        raise InvalidInput(f"{name}: must be {wanted}, not {values!r}") from error

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
+from pykka import ActorDeadError
 
 from quiesce.actors.agent import Agent
 from quiesce.actors.attempts import RetryPolicy
@@ -49,6 +50,7 @@ class Runtime:
         self._system = system
         self._sources = sources
         self._agents: dict[str, Agent] = {}
+        self._being_opened: set[str] = set()
 
     @classmethod
     @asynccontextmanager
@@ -112,8 +114,7 @@ class Runtime:
         brain = Brain(session_id, model, toolbox.specs(), system, max_steps, RetryPolicy() if retry is None else retry)
         check_count("max_parallel", max_parallel)
         check_seconds("drain_grace", drain_grace)
-        await self._make_room(session_id)
-        async with AsyncExitStack() as undo:
+        async with self._opening(session_id), AsyncExitStack() as undo:
             writer = await self.store.open(session_id, takeover=takeover, header={"createdAt": self._sources.now()})
             undo.push_async_callback(release, writer)
             state = await self._replayed(writer)
@@ -141,8 +142,20 @@ class Runtime:
         )
         return agent
 
+    @asynccontextmanager
+    async def _opening(self, session_id: str) -> AsyncIterator[None]:
+        """Make room for the session; until it is open, it is this caller's, and another one is told so."""
+        await self._make_room(session_id)
+        self._being_opened.add(session_id)
+        try:
+            yield
+        finally:
+            self._being_opened.discard(session_id)
+
     async def _make_room(self, session_id: str) -> None:
         """Close what is left of an agent of that session that crashed."""
+        if session_id in self._being_opened:
+            raise InvalidInput(f"session_id: {session_id!r} is being opened in this runtime already")
         if (agent := self._agents.get(session_id)) is None:
             return
         if agent.is_alive():
@@ -182,8 +195,12 @@ def _as_store(store: object) -> Store:
 
 async def _started(undo: AsyncExitStack, spawning: Reply[ActorRef[A]]) -> ActorRef[A]:
     """The actor, which `undo` will stop. Shielded: it starts soon, and nobody would stop what nobody waited for."""
-    with trio.CancelScope(shield=True):
-        ref = await spawning
+    try:
+        with trio.CancelScope(shield=True):
+            ref = await spawning
+    except ActorDeadError:
+        await trio.lowlevel.checkpoint_if_cancelled()  # it was stopped because the runtime is being cancelled
+        raise
     undo.push_async_callback(_stop, ref)
     await trio.lowlevel.checkpoint_if_cancelled()
     return ref

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from quiesce.actors.dispatch import BatchRun
+from quiesce.actors.inside import inside
 from quiesce.actors.kernel import TrioActor, receive
 from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.messages import AbortCalls, Quiesce, Quiescent, ReadStatistics, RunCalls, SchedulerStatistics
@@ -58,7 +59,8 @@ class SchedulerActor(TrioActor):
         return SchedulerStatistics(**self._counts)
 
     async def _run(self, run: BatchRun, reply: Reply[BatchOutcome]) -> None:
-        outcome = await run.run()
+        with inside(self._workshop.session):
+            outcome = await run.run()
         self._running = None
         self._counts["batches"] += 1
         reply.set(outcome)

@@ -66,12 +66,8 @@ class SessionState:
         return state
 
     def watch(self, event: Event) -> None:
-        """Take the next event of a log that is being read."""
+        """Take the next committed event."""
         self.log.watch(event)
-        self.observe(event)
-
-    def observe(self, event: Event) -> None:
-        """Take the next committed event, except for the rules' state, which an append brings along."""
         self.history.observe(event)
         self.inbox.observe(event)
 
@@ -81,7 +77,6 @@ class _Stored(Message[None]):
     """The store has answered for one append."""
 
     events: tuple[Event, ...]
-    after: LogState
     generation: int
     reply: Reply[Committed]
     error: Exception | None
@@ -95,7 +90,7 @@ class SessionActor(TrioActor):
         self._writer = writer
         self._state = state
         self._sources = sources
-        self._tail = state.log
+        self._tail = state.log.copy()
         self._generation = 0
         self._refusal: Exception = StoreError("nothing was refused yet")
         self._in_flight = 0
@@ -119,7 +114,7 @@ class SessionActor(TrioActor):
     def read_history(self, _: ReadHistory) -> HistoryView:
         """What is committed now."""
         state = self._state
-        return HistoryView(state.history.entries(), state.inbox.copy(), state.log.turn)
+        return HistoryView(state.history.entries(), state.history.in_order, state.inbox.copy(), state.log.turn)
 
     @receive(Subscribe)
     def subscribe(self, message: Subscribe) -> int:
@@ -151,36 +146,33 @@ class SessionActor(TrioActor):
         await self.on_stop()
 
     def _store(self, message: Message[Committed], drafts: Sequence[Draft], time: int) -> None:
-        events, after = self._tail.admit(drafts, time)
         for item in drafts:
             check_draft(item)
+        events = self._tail.admit(drafts, time)
         reply = self.take_reply(message)
         if events:
-            self._tail = after
             self._in_flight += 1
-            self._writer.append(events, partial(self._answered, events, after, self._generation, reply))
+            self._writer.append(events, partial(self._answered, events, self._generation, reply))
         elif self._in_flight:
             self._behind.append(reply)
         else:
             reply.set(Committed(()))
 
     def _commit(self, message: _Stored) -> None:
-        self._state.log = message.after
         for event in message.events:
-            self._state.observe(event)
+            self._state.watch(event)
         self._tell(EventsCommitted(message.events))
         message.reply.set(Committed(message.events))
 
     def _answered(
         self,
         events: tuple[Event, ...],
-        after: LogState,
         generation: int,
         reply: Reply[Committed],
         error: Exception | None,
     ) -> None:
         with suppress(ActorDeadError):  # the reply was failed when the actor stopped
-            self.actor_ref.tell(_Stored(events, after, generation, reply, error))
+            self.actor_ref.tell(_Stored(events, generation, reply, error))
 
     def _fall_back(self, generation: int, error: Exception) -> Exception:
         """Drop what was assumed on top of a failed append, once for all that were in flight with it.
@@ -188,7 +180,7 @@ class SessionActor(TrioActor):
         Gives back the error to report: those behind the first were refused because of it, whatever the store says.
         """
         if generation == self._generation:
-            self._tail = self._state.log
+            self._tail = self._state.log.copy()
             self._generation += 1
             self._refusal = error
         return self._refusal

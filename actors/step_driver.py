@@ -21,6 +21,7 @@ from attrs import frozen
 from pykka import ActorDeadError
 
 from quiesce.actors.cancellation import Cancellation
+from quiesce.actors.inside import inside
 from quiesce.actors.kernel import Reply, TrioActor, receive
 from quiesce.actors.turn import TurnRun
 from quiesce.protocol.errors import InputDropped, InputParked, RecoveryFailed, StoreError, TurnFailed
@@ -199,13 +200,17 @@ class StepDriverActor(TrioActor):
 
     def _is_due(self) -> bool:
         """Whether waking input waits that no step has claimed."""
-        self._waking &= {message.id for target in get_args(Target) for message in self.inbox.queued(target)}
-        return bool(self._waking)
+        queued = (message for target in get_args(Target) for message in self.inbox.queued(target))
+        due = any(message.id in self._waking for message in queued)
+        if not due:
+            self._waking.clear()  # all of it was claimed
+        return due
 
     async def _one_turn(self, run: TurnRun) -> None:
         """Run one turn, see to what is still queued, and tell its waiters: last, since they may go on at once."""
         try:
-            self._last = turn = await run.run()
+            with inside(self.session):
+                self._last = turn = await run.run()
         except TurnFailed as failed:
             self._last = failed.turn
             self._answer(self._park(run), _parked())

@@ -224,7 +224,14 @@ class TurnRun:
     async def _request(self) -> ModelRequest:
         view = await self.desk.session.ask(ReadHistory())
         brain = self.brain
-        return ModelRequest(brain.session_id, self.number, self.step, sendable(view.entries), brain.tools, brain.system)
+        return ModelRequest(
+            brain.session_id,
+            self.number,
+            self.step,
+            sendable(view.entries, in_order=view.in_order),
+            brain.tools,
+            brain.system,
+        )
 
     async def _commit(self, made: Attempt) -> ModelMessage:
         finished = made.answer.finished

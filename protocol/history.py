@@ -50,6 +50,12 @@ class History:
     """The model-visible messages of a log, kept up to date event by event."""
 
     _entries: list[Entry] = Factory(list)
+    _order: _Order = Factory(lambda: _order_of(()))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether its messages can be sent as they stand: rule 3 has nothing to move. True of what quiesce wrote."""
+        return self._order.kept and not self._order.due
 
     def observe(self, event: Event) -> None:
         """Take the next committed event of the log."""
@@ -58,6 +64,7 @@ class History:
             self._replace(event.surface_op, entry)
         elif entry is not None:
             self._entries.append(entry)
+            self._order.take(entry)
 
     def entries(self) -> Sequence[Entry]:
         """The messages up to now. What is returned never changes; taking it copies nothing but references."""
@@ -72,6 +79,7 @@ class History:
         gone = frozenset(covered)
         kept = [old for at, old in enumerate(self._entries) if at not in gone]
         self._entries = [*kept[:place], *([entry] if entry is not None else []), *kept[place:]]
+        self._order = _order_of(self._entries)
 
 
 def history_of(events: Iterable[Event]) -> History:
@@ -82,10 +90,13 @@ def history_of(events: Iterable[Event]) -> History:
     return history
 
 
-def sendable(entries: Sequence[Entry]) -> tuple[Visible, ...]:
-    """The messages in the order every provider's contract starts from: see rule 3 above."""
-    if _in_order(entries):
-        return tuple(entry.message for entry in entries)
+def sendable(entries: Sequence[Entry], *, in_order: bool = False) -> tuple[Visible, ...]:
+    """The messages in the order every provider's contract starts from: see rule 3 above.
+
+    `in_order` says that nothing has to move, as `History.in_order` knows without going through them all.
+    """
+    if in_order:
+        return tuple([entry.message for entry in entries])
     results = _results_by_step(entries)
     return tuple(message for entry in entries for message in _placed(entry, results))
 
@@ -142,19 +153,30 @@ def _says_something(content: tuple[Block, ...]) -> bool:
 _StepLabel = tuple[int, int, str]
 
 
-def _in_order(entries: Sequence[Entry]) -> bool:
-    """Whether each call is followed by its result, and each error has text, as in every log that quiesce wrote."""
-    due: list[_StepLabel] = []
-    for entry in entries:
+@define
+class _Order:
+    """Whether each call is followed by its result and each error has text, as far as the messages went."""
+
+    kept: bool = True
+    due: list[_StepLabel] = Factory(list)
+
+    def take(self, entry: Entry) -> None:
+        """The next message."""
         message = entry.message
         if isinstance(message, ToolMessage):
-            if not due or due.pop() != (entry.turn, entry.step, message.tool_call_id) or _is_silent(message):
-                return False
-        elif due:
-            return False
+            label = (entry.turn, entry.step, message.tool_call_id)
+            self.kept &= bool(self.due) and self.due.pop() == label and not _is_silent(message)
+        elif self.due:
+            self.kept = False
         elif isinstance(message, ModelMessage):
-            due = [(entry.turn, entry.step, call.id) for call in reversed(message.calls)]
-    return not due
+            self.due = [(entry.turn, entry.step, call.id) for call in reversed(message.calls)]
+
+
+def _order_of(entries: Iterable[Entry]) -> _Order:
+    order = _Order()
+    for entry in entries:
+        order.take(entry)
+    return order
 
 
 _UNANSWERED: Final = (

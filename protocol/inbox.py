@@ -25,25 +25,26 @@ Target: TypeAlias = Literal["next-turn", "next-step"]
 class Inbox:
     """The two queues, oldest first."""
 
-    _queues: dict[str, list[UserMessage]] = Factory(lambda: {target: [] for target in get_args(Target)})
+    _queues: dict[str, tuple[UserMessage, ...]] = Factory(lambda: dict.fromkeys(get_args(Target), ()))
 
     def observe(self, event: Event) -> None:
         """Take the next committed event of the log."""
         if isinstance(event.body, InboxSpliced):
             body = event.body
-            queue = self._queues.setdefault(body.target, [])
-            queue[body.start : body.start + (body.removed_count or 0)] = body.inserted
+            queue = self._queues.get(body.target, ())
+            end = body.start + (body.removed_count or 0)
+            self._queues[body.target] = (*queue[: body.start], *body.inserted, *queue[end:])
 
     def queued(self, target: Target) -> tuple[UserMessage, ...]:
         """What waits in that queue."""
-        return tuple(self._queues[target])
+        return self._queues[target]
 
     def __len__(self) -> int:
         return sum(len(self._queues[target]) for target in get_args(Target))  # nobody takes from a foreign queue
 
     def copy(self) -> Inbox:
         """The same queues, to follow the log from here independently."""
-        return Inbox({target: list(queue) for target, queue in self._queues.items()})
+        return Inbox(dict(self._queues))
 
 
 def insert(target: Target, start: int, *messages: UserMessage) -> Draft:

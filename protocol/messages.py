@@ -111,6 +111,7 @@ class HistoryView:
     """What the next turn and request are built from: the messages, the queued input, the last turn's number."""
 
     entries: Sequence[Entry]
+    in_order: bool
     inbox: Inbox
     turn: int
 

@@ -6,10 +6,11 @@ was delivered so far, so that a cut stream keeps its text and loses its half cal
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from attrs import Factory, define, frozen
 
+from quiesce.protocol.errors import ModelError
 from quiesce.protocol.events import (
     Block,
     JsonObject,
@@ -132,22 +133,33 @@ class ReplyAssembler:
 
     finished: Finished | None = None
     _blocks: list[_Draft | Block] = Factory(list)
+    _calls: dict[tuple[int, str], _Draft] = Factory(dict)
+    _latest: dict[int, _Draft] = Factory(dict)
 
     def add(self, delta: Delta) -> None:
-        """Take the next delta of the stream."""
+        """Take the next delta of the stream.
+
+        Raises:
+            ModelError: it is no delta, or the stream was finished before: the model does not keep to its contract.
+
+        """
+        if self.finished is not None:
+            raise ModelError(f"the model went on after it had finished, with {delta!r}", code="BAD_DELTA")
         match delta:
             case TextDelta("") | ReasoningDelta(""):
                 pass  # many streams begin with one; nothing has arrived yet
-            case TextDelta(text):
+            case TextDelta(str(text)):
                 self._open(TextBlock).parts.append(text)
-            case ReasoningDelta(text):
+            case ReasoningDelta(str(text)):
                 self._open(ReasoningBlock).parts.append(text)
-            case CallDelta():
+            case CallDelta(int(), str(), str(), str()):
                 self._add_call(delta)
-            case BlockDone(block):
+            case BlockDone(TextBlock() | ReasoningBlock() | ToolCallBlock() | OpaqueBlock() as block):
                 self._blocks.append(block)
-            case Finished():
+            case Finished(reason) if reason in get_args(StopReason):
                 self.finished = delta
+            case _:
+                raise ModelError(f"the model emitted {delta!r}, which is no delta of an answer", code="BAD_DELTA")
 
     @property
     def delivered(self) -> bool:
@@ -175,18 +187,20 @@ class ReplyAssembler:
 
     def _add_call(self, delta: CallDelta) -> None:
         call = self._find_call(delta)
-        call.id = call.id or delta.id
+        if delta.id and not call.id:
+            call.id = delta.id
+            self._calls[delta.index, delta.id] = call
         call.name = call.name or delta.name
         call.parts.append(delta.arguments)
 
     def _find_call(self, delta: CallDelta) -> _Draft:
         """The open call of that index; a second label on one index is another call (some servers count nothing)."""
-        for item in reversed(self._blocks):
-            if not isinstance(item, _Draft) or item.kind is not ToolCallBlock or item.index != delta.index:
-                continue
-            if not delta.id or item.id in ("", delta.id):
-                return item
-        fresh = _Draft(ToolCallBlock, delta.index)
+        latest = self._latest.get(delta.index)
+        if latest is not None and (not delta.id or not latest.id):
+            return latest
+        if (labelled := self._calls.get((delta.index, delta.id))) is not None:
+            return labelled
+        fresh = self._latest[delta.index] = _Draft(ToolCallBlock, delta.index)
         self._blocks.append(fresh)
         return fresh
 

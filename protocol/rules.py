@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from attrs import Factory, define, frozen
+from attrs import Factory, define, fields, frozen
 
 from quiesce.protocol.errors import RuleBroken
 from quiesce.protocol.events import (
@@ -80,24 +80,27 @@ class LogState:
             self.next_seq, self.last_time, self.phase, self.turn, self.step, self.calls, self.pending.copy()
         )
 
-    def admit(self, drafts: Sequence[Draft], time: int) -> tuple[tuple[Event, ...], LogState]:
-        """Number `drafts` and check them one after the other: the events, and the state after them.
-
-        This state is left as it was.
+    def admit(self, drafts: Sequence[Draft], time: int) -> tuple[Event, ...]:
+        """Number `drafts`, check them one after the other, and take them as having happened: all or none.
 
         Raises:
-            RuleBroken: a draft breaks a rule; what to tell the appender is in it.
+            RuleBroken: a draft breaks a rule; what to tell the appender is in it. This state is as it was.
 
         """
-        after = self.copy()
+        trial = self if len(drafts) == 1 else self.copy()  # one draft needs no way back: it is checked before it counts
         events = []
         for item in drafts:
-            event = item.at(after.next_seq, time)
-            if breaks := after.breaks(event):
+            event = item.at(trial.next_seq, time)
+            if breaks := trial.breaks(event):
                 raise RuleBroken(breaks)
-            after.watch(event)
+            trial.watch(event)
             events.append(event)
-        return tuple(events), after
+        self._become(trial)
+        return tuple(events)
+
+    def _become(self, other: LogState) -> None:
+        for attribute in fields(LogState):
+            setattr(self, attribute.name, getattr(other, attribute.name))
 
     def breaks(self, event: Event) -> list[Break]:
         """Every rule that `event` would break as the next event of this log; empty if it may follow."""

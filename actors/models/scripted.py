@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
 import trio
 from attrs import evolve, frozen
 
+from quiesce.actors.options import listed
 from quiesce.protocol.errors import InvalidInput, ModelError
 from quiesce.protocol.events import ToolCallBlock
-from quiesce.protocol.model import CallDelta, Finished, ModelRequest, ReasoningDelta, TextDelta
+from quiesce.protocol.model import CallDelta, Finished, ModelRequest, ReasoningDelta, StopReason, TextDelta
+from quiesce.protocol.storable import check_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from quiesce.actors.tools import AnyTool
     from quiesce.protocol.events import JsonObject
-    from quiesce.protocol.model import Delta, StopReason
+    from quiesce.protocol.model import Delta
 
 __all__ = ["ScriptLine", "ScriptedModel", "ScriptedReply", "call", "fail", "say"]
 
@@ -47,9 +49,13 @@ ScriptLine: TypeAlias = ScriptedReply | Exception | Callable[[ModelRequest], Scr
 def call(tool: AnyTool | str, /, *, call_id: str = "", raw: str | None = None, **arguments: object) -> ToolCallBlock:
     """A call for `say`. `raw` gives the arguments as the model would write them, for instance malformed.
 
-    Without a `call_id` the model that plays it numbers its calls.
+    Without a `call_id` the model that plays it numbers its calls. Raises `InvalidInput` for what is no tool or name,
+    and for arguments that are not JSON.
     """
-    name = tool if isinstance(tool, str) else tool.name
+    name = tool if isinstance(tool, str) else getattr(tool, "name", None)
+    if not isinstance(name, str):
+        raise InvalidInput(f"call: {tool!r} is neither a tool nor the name of one")
+    check_json(arguments, "arguments")
     return ToolCallBlock(call_id, name, json.dumps(arguments) if raw is None else raw)
 
 
@@ -60,7 +66,17 @@ def say(
     reasoning: str = "",
     usage: JsonObject | None = None,
 ) -> ScriptedReply:
-    """An answer of `text` and `calls`. `stop` defaults to what the calls imply."""
+    """An answer of `text` and `calls`. `stop` defaults to what the calls imply.
+
+    Raises `InvalidInput` for a text that is none, for calls that `call` did not make, and for an unknown `stop`.
+    """
+    if not isinstance(text, str):
+        raise InvalidInput(f"say: the text must be a str, not {text!r}")
+    for made in calls:
+        if not isinstance(made, ToolCallBlock):
+            raise InvalidInput(f"say: {made!r} is no call; make one with call(...)")
+    if stop is not None and stop not in get_args(StopReason):
+        raise InvalidInput(f"say: stop must be one of {', '.join(get_args(StopReason))}, not {stop!r}")
     deltas: list[Delta] = [ReasoningDelta(reasoning)] if reasoning else []
     if text:
         deltas.append(TextDelta(text))
@@ -84,7 +100,7 @@ class ScriptedModel:
     provider = "quiesce"
 
     def __init__(self, script: Iterable[ScriptLine]) -> None:
-        self._script = tuple(script)
+        self._script = listed("script", script)
         for line in self._script:
             if not isinstance(line, ScriptedReply | Exception) and not callable(line):
                 raise InvalidInput(f"script: {line!r} is neither a reply, an error nor a function")

@@ -234,9 +234,9 @@ def taped_store(bodies):
 
 @pytest.fixture
 def bench(bodies):
-    """`async with bench(*tools, hooks=..., max_parallel=..., drain_grace=...) as it`: a `SchedulerBench`.
+    """Makes a `SchedulerBench` with the tools of `bodies` and those given, on the tape of `bodies`.
 
-    It has the tools of `bodies` and those given, and shares the tape of `bodies`.
+    To be used as `async with bench(*tools, hooks=..., max_parallel=..., drain_grace=...) as it`.
     """
     return partial(_open_bench, bodies)
 

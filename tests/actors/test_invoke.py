@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import logging
 import math
@@ -629,3 +630,14 @@ def test_an_end_without_a_result_is_labelled(end, code, said):
     assert outcome.error is not None
     assert outcome.error.code == code
     assert said in text_of(outcome.content)
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, SystemExit, type("Own", (BaseException,), {})])
+async def test_what_would_end_the_host_ends_only_the_body_when_a_thread_raises_it(kind):
+    @tool
+    def leaves() -> str:
+        raise kind("away")
+
+    end = await run_body(invocation(leaves), chain=HookChain())
+    assert end.how == "raised"
+    assert kind.__name__ in str(end.error)

@@ -207,6 +207,18 @@ async def test_g2_no_reply_while_an_append_is_outstanding(bench, bodies, how, ou
         assert_quiescent(it.tape)
 
 
+async def test_g2_no_reply_while_the_record_of_the_call_that_failed_is_outstanding(bench, bodies):
+    failing = FailsOnDemand()
+    failing.now.set()
+    async with bench(hooks=[failing]) as it:
+        reply = await it.start(bodies.share("last"), held=True)
+        await wait_all_tasks_blocked()
+        assert it.tape == ["submit call last"]
+        it.store.let_go()
+        assert isinstance(await reply, CallsRejected)
+        assert_quiescent(it.tape)
+
+
 async def test_g2_no_reply_while_finalize_looks_at_a_result(bench, bodies):
     may_end = trio.Event()
 
@@ -336,6 +348,20 @@ async def test_g3_a_body_in_a_thread_outlasts_the_grace_and_its_result_is_kept(b
         body.end()
         await reply
         assert await it.answers() == ["from a thread"]
+
+
+async def test_g4_a_call_that_never_started_before_an_abort_has_no_result_to_travel_in_the_reply(bench, bodies):
+    class Fails(Hooks):
+        async def finalize(self, call, outcome):
+            raise OSError("finalize fails")
+
+    async with bench(hooks=[Fails()], max_parallel=1) as it:
+        reply = await it.start(bodies.share("c0", wait=True), bodies.share("c1"))
+        await wait_all_tasks_blocked()
+        it.abort()
+        outcome = await reply
+        assert outcome.settled == ()
+        assert await it.order() == ["call c0"]
 
 
 async def test_g3_what_is_settled_behind_a_gap_travels_in_the_reply(bench, bodies):
@@ -471,12 +497,13 @@ async def test_g1_to_g5_and_g9_hold_whatever_happens(seed, taped_store, plain_to
 
 async def failure_of(turn):
     """The failure of a turn, if it fails, which is one of those that chance has in store (G5)."""
+    failure = None
     try:
         await turn
     except TurnFailed as failed:
-        assert str(failed.__cause__) in {"prepare", "finalize", "refused"}
-        return failed
-    return None
+        failure = failed
+    assert failure is None or str(failure.__cause__) in {"prepare", "finalize", "refused"}
+    return failure
 
 
 def tape_of_batch(tape):
@@ -493,8 +520,9 @@ def assert_closed(log):
     for event in log:
         state.watch(event)
     assert state.phase is Phase.IDLE
-    asked = [made.id for event in log if isinstance(event.body, AssistantMessage) for made in event.body.message.calls]
-    assert [event.body.message.tool_call_id for event in log if isinstance(event.body, ToolResult)] == asked
+    messages = [event.body.message for event in log if isinstance(event.body, AssistantMessage)]
+    answered = [event.body.message.tool_call_id for event in log if isinstance(event.body, ToolResult)]
+    assert answered == [made.id for message in messages for made in message.calls]
 
 
 def assert_honest(log, chaos):

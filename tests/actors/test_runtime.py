@@ -160,7 +160,7 @@ async def test_of_two_who_open_a_session_at_once_one_is_refused():
         async def open_it():
             try:
                 opened.append(await runtime.agent("s", model=ScriptedModel([say("hello")])))
-            except SessionHeld as error:
+            except InvalidInput as error:
                 refused.append(error)
 
         async with trio.open_nursery() as nursery:
@@ -477,3 +477,27 @@ async def test_an_agent_may_run_another_inside_a_tool(agents):
             event.body.reason.kind for event in await runtime.store.read("other") if isinstance(event.body, TurnEnd)
         ]
         assert ends == ["completed"]
+
+
+class _CancelAt(trio.abc.Instrument):
+    """Cancels `scope` at the step of any task that is number `step`."""
+
+    def __init__(self, scope, step):
+        self.scope, self.steps = scope, iter(range(step))
+
+    def before_task_step(self, _):
+        if next(self.steps, None) is None:
+            self.scope.cancel()
+
+
+async def test_a_runtime_that_is_cancelled_while_it_opens_a_session_is_left_quietly():
+    """At whichever step of whichever task the cancel comes, it is a cancel and no error."""
+    for step in range(60):
+        with trio.CancelScope() as scope:
+            instrument = _CancelAt(scope, step)
+            trio.lowlevel.add_instrument(instrument)
+            try:
+                async with Runtime.open(MemoryStore()) as runtime:
+                    await runtime.agent("s", model=ScriptedModel([]))
+            finally:
+                trio.lowlevel.remove_instrument(instrument)

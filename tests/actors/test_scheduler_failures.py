@@ -22,8 +22,8 @@ from quiesce.actors import (
     Store,
     StoreError,
     Tool,
-    ToolDenied,
     Toolbox,
+    ToolDenied,
     TurnFailed,
     call,
     say,
@@ -208,7 +208,7 @@ def broken_toolbox(scene):
 
 @pytest.fixture
 def play(taped_store, monkeypatch):
-    """`async with play(scene, *calls, ...) as it`: an agent whose first turn makes these calls; see `Play`."""
+    """Makes a `Play` of a scene and the calls of its first turn: an async context manager."""
 
     @asynccontextmanager
     async def make(scene, *calls, **options):
@@ -266,8 +266,9 @@ class Play:
         log = await self.log()
         assert list(check(log)) == []
         assert await self.phase() is Phase.IDLE
-        asked = [made.id for event in log if isinstance(event.body, AssistantMessage) for made in event.body.message.calls]
-        assert [result.message.tool_call_id for result in await self.results()] == asked
+        messages = [event.body.message for event in log if isinstance(event.body, AssistantMessage)]
+        answered = [result.message.tool_call_id for result in await self.results()]
+        assert answered == [made.id for message in messages for made in message.calls]
 
     async def assert_goes_on(self):
         """G9: the next turn has a history that a provider accepts, and completes."""
@@ -292,7 +293,7 @@ async def test_g1_g3_g4_g5_g9_a_failing_scheduler_leaves_a_closed_and_honest_log
         assert await it.answers() == case.answers
         assert failed.__cause__ is scene.error
         assert (failed.turn.reason.kind, failed.turn.reason.message) == ("error", "the first failure")
-        assert [event.body.reason for event in await it.log() if isinstance(event.body, TurnEnd)] == [failed.turn.reason]
+        assert (await it.log())[-1].body == TurnEnd(1, failed.turn.reason)
         assert_true(scene, case, await it.results())
         await it.assert_goes_on()
 
@@ -442,10 +443,8 @@ async def test_g3_results_behind_a_gap_find_their_calls_although_all_ids_are_equ
     async with play(scene, *calls) as it:
         await it.failing_turn()
         assert await it.answers() == "ukk"
-        assert [text_of(result.message.content) for result in await it.results()][1:] == [
-            "what 1 returned",
-            "what 2 returned",
-        ]
+        _, *kept = [text_of(result.message.content) for result in await it.results()]
+        assert kept == ["what 1 returned", "what 2 returned"]
         log = await it.log()
         sources = [event.source_event_seqs for event in log if isinstance(event.body, ToolResult)]
         assert sources == [(event.seq,) for event in log if isinstance(event.body, ToolCall)]
@@ -457,12 +456,12 @@ async def test_g4_labels_say_in_words_what_they_mean(play):
     scene = Scene("prepare")
     async with play(scene, *scene.calls("Fa", "exclusive")) as it:
         await it.failing_turn()
-        unknown, not_started = [result for result in await it.results()]
+        unknown, not_started = await it.results()
         assert "only if it only reads or is idempotent" in text_of(unknown.message.content)
         assert "never started" in text_of(not_started.message.content)
 
 
-# --- the scheduler is gone ---------------------------------------------------------------------------------------
+# --- an actor is gone --------------------------------------------------------------------------------------------
 
 
 async def test_a_scheduler_that_is_dead_before_it_is_asked_leaves_every_call_not_started(play):
@@ -505,3 +504,24 @@ async def test_g2_a_scheduler_that_is_stopped_ends_its_bodies_and_appends_before
         assert isinstance(caught[0].__cause__, ActorDeadError)
         assert await it.answers() == "ku"
         await it.assert_sound()
+
+
+async def test_a_session_that_is_stopped_under_a_batch_leaves_its_step_open_and_resume_repairs_it(play):
+    scene, caught = Scene(), []
+    async with play(scene, *scene.calls("lla"), max_parallel=2) as it:
+
+        async def send():
+            caught.append(await it.failing_turn())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            await wait_all_tasks_blocked()
+            it.agent._session.stop(block=False)
+            await wait_all_tasks_blocked()
+            scene.fail()
+        assert isinstance(caught[0], RecoveryFailed)
+        assert isinstance(caught[0].__cause__, ActorDeadError)
+        await it.reopen()
+        assert await it.answers() == "uun"
+        await it.assert_sound()
+        await it.assert_goes_on()

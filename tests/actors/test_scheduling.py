@@ -12,6 +12,7 @@ from attrs import evolve
 from trio.testing import wait_all_tasks_blocked
 
 from quiesce.actors import Hooks, Result, Runtime, ScriptedModel, Tool, ToolDenied, call, say, tool
+from quiesce.actors.invoke import Slots, _shared_slots
 from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.events import LateResult, TextBlock, ToolCall, ToolMessage, text_of
 from quiesce.protocol.messages import (
@@ -113,11 +114,11 @@ async def test_arguments_that_are_no_json_object_are_answered_with_what_is_wrong
 
 
 async def test_arguments_are_parsed_once_however_often_the_call_is_classified(bench, bodies):
-    class Counting(Tool):
-        parsed = Counter()
+    parsed = Counter()
 
+    class Counting(Tool):
         def parse(self, arguments):
-            self.parsed[arguments] += 1
+            parsed[arguments] += 1
             return super().parse(arguments)
 
     async def body(of):
@@ -135,7 +136,7 @@ async def test_arguments_are_parsed_once_however_often_the_call_is_classified(be
     async with bench(counted) as it:
         await it.run(bodies.share("c1"), call(counted, call_id="c2", of="x"))
         assert await it.answers() == ["did c1", "x"]
-    assert list(Counting.parsed.values()) == [1]
+    assert list(parsed.values()) == [1]
 
 
 # --- classes and barriers ----------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ def _raises(_):
         lambda _: call("guarded", call_id="x", parallel=False),
         lambda _: call("guarded", call_id="x", parallel=1),
     ],
-    ids=["unknown tool", "bad arguments", "no predicate", "predicate raises", "predicate says no", "says not quite yes"],
+    ids=["unknown tool", "bad arguments", "no predicate", "it raises", "it says no", "it says not quite yes"],
 )
 async def test_a_call_that_is_not_surely_parallel_is_a_barrier(bench, bodies, plain_tool, made):
     async def guarded(arguments):
@@ -692,9 +693,7 @@ async def test_a_body_in_a_thread_that_overruns_its_time_is_waited_for(bench, mo
         assert await it.answers() == ["TOOL_TIMEOUT"]
 
 
-async def test_a_body_that_does_not_end_after_its_time_is_named_in_warnings(
-    bench, plain_tool, autojump_clock, caplog
-):
+async def test_a_body_that_does_not_end_after_its_time_is_named_in_warnings(bench, plain_tool, autojump_clock, caplog):
     async def stubborn(arguments):
         with trio.CancelScope(shield=True):
             await trio.sleep(30)
@@ -787,9 +786,7 @@ async def test_abandoned_bodies_are_counted_while_they_live(bench, plain_tool, a
         assert await it.scheduler.ask(ReadStatistics()) == SchedulerStatistics(batches=1, abandoned=1)
 
 
-async def test_an_aborted_body_that_may_be_abandoned_is_given_up_after_its_patience(
-    bench, plain_tool, autojump_clock
-):
+async def test_an_aborted_body_that_may_be_abandoned_is_given_up_after_its_patience(bench, plain_tool, autojump_clock):
     async with bench(stubborn_tool(plain_tool, late_news, abandon_after=3)) as it:
         reply = await it.start(call("stubborn", call_id="c1"))
         await trio.sleep(1)
@@ -825,6 +822,56 @@ async def test_a_body_that_may_be_abandoned_and_ends_in_time_is_like_any_other(b
         await it.run(call("brisk", call_id="c1"))
         assert await it.answers() == ["in time"]
         assert await it.scheduler.ask(ReadStatistics()) == SchedulerStatistics(batches=1)
+
+
+async def test_a_body_that_is_given_up_while_it_waits_for_a_thread_never_runs(bench, mock_clock):
+    ran, began, release = [], threading.Event(), threading.Event()
+
+    @tool(parallel=True)
+    def hogs() -> None:
+        began.set()
+        release.wait()
+
+    @tool(parallel=True, timeout=5, abandon_after=3)
+    def waits() -> None:
+        ran.append("waits")
+
+    async def prepare(call):
+        if call.name == "waits":
+            await trio.to_thread.run_sync(began.wait)
+
+    _shared_slots.set(Slots(threads=trio.CapacityLimiter(1)))
+    async with bench(hogs, waits, hooks=[Prepare(prepare)]) as it:
+        reply = await it.start(call(hogs, call_id="c0"), call(waits, call_id="c1"))
+        await trio.to_thread.run_sync(began.wait)
+        while "durable call c1" not in it.tape:
+            await wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(9)
+        await wait_all_tasks_blocked()
+        release.set()
+        await reply
+        assert await it.answers() == ["(no output)", "TOOL_OUTCOME_UNKNOWN"]
+    assert ran == []
+
+
+async def test_a_late_result_may_arrive_in_the_middle_of_a_later_turn(bodies, taped_store, plain_tool, autojump_clock):
+    model = ScriptedModel([say("", call("stubborn")), say("one"), say("", bodies.share("c2", wait=True)), say("two")])
+    tools = [stubborn_tool(plain_tool, late_news, timeout=5, abandon_after=3), *bodies.tools]
+    async with Runtime.open(taped_store) as runtime, trio.open_nursery() as nursery:
+        agent = await runtime.agent("s", model=model, tools=tools)
+        await agent.send("go")
+        nursery.start_soon(agent.send, "go on")
+        await trio.sleep(30)
+        bodies.finish("c2")
+        assert (await agent.wait()).text == "two"
+        log = await taped_store.read("s")
+        assert list(check(log)) == []
+        types = [event.type for event in log]
+        second_turn = types[types.index("turn/end") :]
+        assert before(second_turn, "tool/call", "tool/late-result")
+        assert before(second_turn, "tool/late-result", "tool/result")
+        assert "late news" not in str(model.requests[-1].messages)
 
 
 # --- abort -------------------------------------------------------------------------------------------------------

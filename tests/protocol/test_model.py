@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiesce.protocol.codec import check_draft
+from quiesce.protocol.errors import ModelError
 from quiesce.protocol.events import (
     AssistantMessage,
     ModelMessage,
@@ -197,6 +198,12 @@ def test_a_whole_block_keeps_what_else_its_provider_put_into_it():
     assert complete(BlockDone(signed)) == (signed,)
 
 
+def until_finished(deltas):
+    """The deltas up to the first end: a model that goes on after it breaks its contract."""
+    ends = [at for at, delta in enumerate(deltas) if isinstance(delta, Finished)]
+    return deltas[: ends[0] + 1] if ends else deltas
+
+
 ANY_TEXT = st.text(st.characters(), max_size=6) | st.sampled_from([BAD, "\ud800", "\udc00", "\0"])
 DELTAS = st.one_of(
     st.builds(TextDelta, ANY_TEXT),
@@ -207,14 +214,56 @@ DELTAS = st.one_of(
 )
 
 
-@given(st.lists(DELTAS, max_size=12))
+STREAMS = st.lists(DELTAS, max_size=12).map(until_finished)
+
+
+@given(STREAMS)
 def test_whatever_was_streamed_can_be_stored(deltas):
     for content in (complete(*deltas), assembled(*deltas).interrupted()):
         check_draft(draft(AssistantMessage(1, 1, ModelMessage("assistant", content, {}, "id"))))
 
 
-@given(st.lists(DELTAS, max_size=12))
+@given(STREAMS)
 def test_a_cut_answer_has_no_calls_whatever_was_streamed(deltas):
     blocks = assembled(*deltas).interrupted()
     assert not any(isinstance(block, ToolCallBlock) for block in blocks)
     assert blocks == tuple(block for block in complete(*deltas) if not isinstance(block, ToolCallBlock))
+
+
+# --- a model that breaks its contract ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        "hello",
+        None,
+        TextDelta(None),
+        ReasoningDelta(5),
+        CallDelta("0"),
+        CallDelta(0, None),
+        BlockDone("x"),
+        Finished("?"),
+    ],
+)
+def test_what_is_no_delta_is_an_error_that_names_it(delta):
+    answer = ReplyAssembler()
+    with pytest.raises(ModelError, match="no delta") as caught:
+        answer.add(delta)
+    assert (caught.value.code, caught.value.transient, answer.delivered) == ("BAD_DELTA", False, False)
+
+
+@pytest.mark.parametrize("late", [TextDelta("more"), Finished()])
+def test_nothing_comes_after_the_end_of_an_answer(late):
+    answer = ReplyAssembler()
+    answer.add(Finished())
+    with pytest.raises(ModelError, match="after it had finished"):
+        answer.add(late)
+
+
+def test_ten_thousand_calls_on_one_index_stay_apart():
+    answer = ReplyAssembler()
+    for index in range(10_000):
+        answer.add(CallDelta(0, f"c{index}", "t", "{}"))
+    answer.add(Finished("tool-calls"))
+    assert [block.id for block in answer.complete()] == [f"c{index}" for index in range(10_000)]

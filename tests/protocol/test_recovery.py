@@ -294,8 +294,8 @@ def test_g1_forked_at_any_event_a_log_has_no_breaks_and_each_call_exactly_one_re
 @given(data=st.data())
 def test_g1_closers_of_whatever_the_rules_admit_are_admitted(data, logs):
     state = logs.state_of(data.draw(logs.admitted()))
-    closing, after = state.admit(closers(state, "interrupted"), 0)
-    assert (after.phase, len(after.pending)) == (Phase.IDLE, 0)
+    closing = state.admit(closers(state, "interrupted"), 0)
+    assert (state.phase, len(state.pending)) == (Phase.IDLE, 0)
     assert [type(event.body) for event in closing[-1:]] in ([], [TurnEnd])
 
 
@@ -307,7 +307,7 @@ def test_g3_a_failed_step_keeps_every_settled_result_whichever_calls_returned(da
         recorded = [call for call in state.pending if call.recorded_seq is not None]
         returned = data.draw(st.lists(st.sampled_from(recorded), unique=True)) if recorded else []
         settled = {c.index: logs.result(c.turn, c.step, c.call_id, f"returned-{c.index}") for c in returned}
-        results, _ = state.admit(recovery_results(state.pending, "failed", name_it, settled), 0)
+        results = state.admit(recovery_results(state.pending, "failed", name_it, settled), 0)
         kept = [event.body for event in results if event.body.error is None]
         assert kept == [settled[index] for index in sorted(settled)]
 

@@ -249,20 +249,24 @@ def drafts(logs, line: str, turn: int = 0, step: int = 0):
 
 
 def test_an_append_is_numbered_and_timed(logs):
-    events, after = LogState().admit(drafts(logs, "turn step user"), 77)
+    after = LogState()
+    events = after.admit(drafts(logs, "turn step user"), 77)
     assert [(event.seq, event.time) for event in events] == [(0, 77), (1, 77), (2, 77)]
     assert (after.next_seq, after.last_time, after.phase, after.turn, after.step) == (3, 77, Phase.STEP, 1, 1)
 
 
 def test_each_draft_of_an_append_is_checked_behind_the_ones_before_it(logs):
-    events, after = LogState().admit(drafts(logs, "turn step ask:a call:a result:a end-step end-turn"), 0)
+    after = LogState()
+    events = after.admit(drafts(logs, "turn step ask:a call:a result:a end-step end-turn"), 0)
     assert logs.show(events) == "turn step ask:a call:a result:a end-step end-turn:completed"
     assert (after.phase, len(after.pending)) == (Phase.IDLE, 0)
 
 
 def test_an_append_of_nothing_changes_nothing(logs):
     state = logs.state_of(logs.read("turn step"))
-    assert state.admit((), 5) == ((), state)
+    before = state.copy()
+    assert state.admit((), 5) == ()
+    assert state == before
 
 
 @pytest.mark.parametrize("last", ["end-step", "end-turn", "user", "turn", "result:x", "call:a"])
@@ -275,12 +279,22 @@ def test_a_refused_append_changes_nothing(logs, last):
     assert list(state.pending) == list(before.pending)
 
 
-def test_an_accepted_append_leaves_the_state_it_started_from_as_it_was(logs):
+@pytest.mark.parametrize("line", ["result:a", "result:a call:b result:b end-step"])
+def test_an_accepted_append_counts_and_leaves_a_copy_as_it_was(logs, line):
     state = logs.state_of(logs.read("turn step ask:a,b call:a"))
     before = state.copy()
-    _, after = state.admit(drafts(logs, "result:a call:b result:b end-step", 1, 1), 99)
+    events = state.admit(drafts(logs, line, 1, 1), 99)
+    assert before == logs.state_of(logs.read("turn step ask:a,b call:a"))
+    assert state == logs.state_of((*logs.read("turn step ask:a,b call:a"), *events))
+
+
+@pytest.mark.parametrize("word", ["call:a", "result:b", "end-step", "turn"])
+def test_a_refused_draft_that_is_alone_changes_nothing(logs, word):
+    state = logs.state_of(logs.read("turn step ask:a,b call:a"))
+    before = state.copy()
+    with pytest.raises(RuleBroken):
+        state.admit(drafts(logs, word, 1, 1), 99)
     assert state == before
-    assert after != before
 
 
 def test_a_refusal_names_the_rule_the_seq_and_what_is_wrong(logs):
