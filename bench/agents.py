@@ -264,7 +264,7 @@ async def _write_log(store: Store, session_id: str, events: int, advance: Advanc
         numbers = range(turn + 1, turn + 1 + _TURNS_PER_APPEND)
         drafts = [item for number in numbers for item in _turn_drafts(number)]
         turn = numbers[-1]
-        numbered, state = state.admit(drafts, turn)
+        numbered = state.admit(drafts, turn)
         await _stored(writer, numbered)
         advance()
     await writer.release()

@@ -825,7 +825,7 @@ async def test_a_body_that_may_be_abandoned_and_ends_in_time_is_like_any_other(b
 
 
 async def test_a_body_that_is_given_up_while_it_waits_for_a_thread_never_runs(bench, mock_clock):
-    ran, began, release = [], threading.Event(), threading.Event()
+    ran, began, release, all_taken = [], threading.Event(), threading.Event(), trio.Event()
 
     @tool(parallel=True)
     def hogs() -> None:
@@ -838,14 +838,13 @@ async def test_a_body_that_is_given_up_while_it_waits_for_a_thread_never_runs(be
 
     async def prepare(call):
         if call.name == "waits":
-            await trio.to_thread.run_sync(began.wait)
+            await all_taken.wait()
 
     _shared_slots.set(Slots(threads=trio.CapacityLimiter(1)))
     async with bench(hogs, waits, hooks=[Prepare(prepare)]) as it:
         reply = await it.start(call(hogs, call_id="c0"), call(waits, call_id="c1"))
         await trio.to_thread.run_sync(began.wait)
-        while "durable call c1" not in it.tape:
-            await wait_all_tasks_blocked()
+        all_taken.set()
         await wait_all_tasks_blocked()
         mock_clock.jump(9)
         await wait_all_tasks_blocked()
