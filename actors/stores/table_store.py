@@ -205,7 +205,7 @@ def _raise(error: Exception, _: Tables) -> NoReturn:
 
 
 def _checked_id(session_id: str) -> str:
-    if not 1 <= len(session_id) <= _MAX_ID or not session_id.strip():
+    if not 1 <= len(session_id) <= _MAX_ID:
         raise InvalidInput(f"session_id: a text of 1 to {_MAX_ID} characters is wanted, not {session_id!r:.80}")
     if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in session_id):
         raise InvalidInput("session_id: it holds a NUL or a lone surrogate")

@@ -213,9 +213,11 @@ def test_made_up_answers_have_ids_of_their_own_and_always_the_same(sent):
 def test_an_error_that_says_nothing_is_sent_with_words(logs, content):
     *before, last = logs.read("turn step ask:a call:a failed:a")
     silent = evolve(last, body=evolve(last.body, message=evolve(last.body.message, content=content)))
-    messages = sendable(history_of([*before, silent]).entries())
+    history = history_of([*before, silent])
+    messages = sendable(history.entries())
     assert sendable_problems(messages) == []
     assert messages[-1].content[: len(content)] == content
+    assert not history.in_order
 
 
 # --- the check ---------------------------------------------------------------------------------------------------
@@ -284,6 +286,32 @@ def test_g9_any_damaged_log_is_sendable_and_loses_no_input_and_no_call(data, log
     assert [message for message in messages if not isinstance(message, ToolMessage)] == [
         entry.message for entry in entries if not isinstance(entry.message, ToolMessage)
     ]
+
+
+@given(data=st.data())
+def test_a_log_as_quiesce_writes_it_is_in_order_whenever_no_call_is_open(data, logs):
+    history, state = History(), logs.state_of(())
+    for event in logs.read(data.draw(logs.walks())):
+        history.observe(event)
+        state.watch(event)
+        assert history.in_order == (not len(state.pending))
+
+
+@given(data=st.data())
+def test_a_history_that_says_it_is_in_order_is_sent_as_it_stands_whoever_wrote_the_log(data, logs):
+    history = History()
+    for event in logs.read(data.draw(logs.damaged())):
+        history.observe(event)
+        if history.in_order:
+            messages = sendable(history.entries(), in_order=True)
+            assert sendable_problems(messages) == []
+            assert messages == sendable(history.entries())
+
+
+def test_compaction_can_bring_a_history_into_order_again(logs):
+    line = "turn step user:1 ask:a user:2 result:a end-step end-turn"
+    assert not history_of(logs.read(line)).in_order
+    assert history_of(logs.read(f"{line} user:sum>3-5")).in_order
 
 
 @given(data=st.data())
