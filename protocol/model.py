@@ -156,8 +156,8 @@ class ReplyAssembler:
                 self._add_call(delta)
             case BlockDone(TextBlock() | ReasoningBlock() | ToolCallBlock() | OpaqueBlock() as block):
                 self._blocks.append(block)
-            case Finished(reason) if reason in get_args(StopReason):
-                self.finished = delta
+            case Finished(reason, None | dict() as usage, None | dict() as source) if reason in get_args(StopReason):
+                self.finished = Finished(reason, usage and _clean_object(usage), source and _clean_object(source))
             case _:
                 raise ModelError(f"the model emitted {delta!r}, which is no delta of an answer", code="BAD_DELTA")
 

@@ -267,3 +267,8 @@ def test_ten_thousand_calls_on_one_index_stay_apart():
         answer.add(CallDelta(0, f"c{index}", "t", "{}"))
     answer.add(Finished("tool-calls"))
     assert [block.id for block in answer.complete()] == [f"c{index}" for index in range(10_000)]
+
+
+def test_what_a_provider_says_at_the_end_is_made_storable_too():
+    answer = assembled(Finished("stop", usage={BAD: float("nan")}, source={"id": BAD}))
+    assert answer.finished == Finished("stop", usage={CLEAN: "NaN"}, source={"id": CLEAN})
