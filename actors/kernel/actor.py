@@ -4,15 +4,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import pykka
 
-from quiesce.actors.kernel.construction import adopt_cell
+from quiesce.actors.kernel.bounded import check_bounds
+from quiesce.actors.kernel.construction import adopt_cell, unprepared
 from quiesce.actors.kernel.errors import UnhandledMessageError
 from quiesce.actors.kernel.inbox import Inbox
+from quiesce.actors.kernel.monitors import Monitor, monitor
 from quiesce.actors.kernel.receivers import ReceiverTable
 from quiesce.actors.kernel.reply import Reply
+from quiesce.actors.kernel.timers import Timers
 from quiesce.protocol.message import Message
 
 if TYPE_CHECKING:
@@ -21,13 +25,17 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from quiesce.actors.kernel.bounded import InboxPolicy
     from quiesce.actors.kernel.cell import ActorCell
+    from quiesce.actors.kernel.default_system import PykkaCell
     from quiesce.actors.kernel.ref import ActorRef
     from quiesce.actors.kernel.system import ActorSystem
 
     class _PykkaActor:
         """Pykka's actor as a type checker shall see it: without the hooks, which Pykka declares to be no coroutines."""
 
+        @classmethod
+        def start(cls, *args: Any, **kwargs: Any) -> ActorRef[Any]: ...
         def stop(self) -> None: ...
         def on_receive(self, message: Any) -> Any: ...
 
@@ -59,6 +67,35 @@ class TrioActor(_PykkaActor):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._receivers = ReceiverTable(cls)
+        check_bounds(cls)
+
+    inbox_limit: ClassVar[int | None] = None
+    """Messages that may wait in the inbox; None for any number. May be given at the spawn: `system.options()`."""
+    inbox_policy: ClassVar[InboxPolicy] = "refuse"
+    """What a full inbox does. "refuse": `tell` and `send` raise `InboxFullError`, an ask is answered with it. "wait":
+    `await ref.send(message)` waits for room, first come first served; `tell` and asks are refused. The messages of the
+    kernel itself (a stop, a timer's, `Terminated`) are always taken."""
+
+    use_daemon_thread: ClassVar[bool] = False
+    """Whether a program may end while an actor of this class, started by `start()`, is alive; see there."""
+
+    @classmethod
+    def start(cls, *args: Any, **kwargs: Any) -> ActorRef[Self]:
+        """Start an actor Pykka's way: from plain threads, with no system given. Returns its ref at once.
+
+        `__init__` runs here, everything else on the thread of the default system, which all actors started so share.
+        They are in `pykka.ActorRegistry`, log to the logger `pykka`, and keep the program alive until they have ended
+        (unless `use_daemon_thread` says otherwise). As in Pykka, what leaves a handler and is no `Exception` stops
+        every actor of the registry. If `on_start` fails the actor is dead, and using the ref raises `ActorDeadError`
+        with that failure as its cause; `system.spawn()` raises it where the actor is started.
+
+        Raises:
+            SystemStoppedError: the program is ending.
+            Exception: what `__init__` raises.
+
+        """
+        with unprepared():
+            return super().start(*args, **kwargs)
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         """Subclasses that override this call `super().__init__()` before they use the actor."""
@@ -96,6 +133,41 @@ class TrioActor(_PykkaActor):
 
         """
         self._cell.start_soon(async_fn, args, name)
+
+    @cached_property  # which an attribute of the same name, in an actor that came from Pykka, may replace
+    def timers(self) -> Timers:
+        """The timers of this actor: `self.timers.once("retry", 5, Retry())`, `.every(...)`, `.cancel("retry")`."""
+        timers = self._cell.timers = Timers(self._cell)
+        return timers
+
+    def monitor(self, ref: ActorRef[Any]) -> Monitor:
+        """Have a `Terminated(ref, exit)` sent to this actor when the actor behind `ref` is dead for good.
+
+        It comes once for each call, also when that actor is dead already. A supervised restart is no end. The ref may
+        be of another system. Call it on the loop's thread.
+
+        Raises:
+            ActorDeadError: this actor is stopping.
+
+        """
+        return monitor(self._cell, ref)
+
+    def demonitor(self, monitor: Monitor) -> None:
+        """Take a monitor back: its `Terminated` is not handled any more, even if it is in the inbox already."""
+        monitor.revoke()
+
+    def _begin(self) -> Awaitable[None] | None:
+        """Start, as the cell has it: a supervisor starts its children here."""
+        return self.on_start()
+
+    def _end(self, failure: BaseException | None) -> Awaitable[None] | None:
+        """End, as the cell has it: a supervisor stops its children first."""
+        if failure is None:
+            return self.on_stop()
+        return self.on_failure(type(failure), failure, failure.__traceback__)
+
+    def _hurry(self) -> None:
+        """Be told to stop now while ending already: a supervisor then gives its children less time."""
 
     @property
     def actor_system(self) -> ActorSystem:
@@ -171,4 +243,4 @@ class TrioActor(_PykkaActor):
         return Reply()
 
     def _start_actor_loop(self) -> None:
-        raise NotImplementedError("actors are started by `await system.spawn(...)`")
+        cast("PykkaCell", self._cell).launch(self)

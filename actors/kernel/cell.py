@@ -13,57 +13,63 @@ import contextvars
 import threading
 import uuid
 from collections import deque
+from logging import DEBUG, WARNING
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import trio
 from pykka import ActorDeadError
 from pykka.messages import _ActorStop
 
+from quiesce.actors.kernel.bounded import BoundedInbox
 from quiesce.actors.kernel.construction import construct
-from quiesce.actors.kernel.exits import Exit, ExitKind
-from quiesce.actors.kernel.log import report
+from quiesce.actors.kernel.ending import TAKEN, EndingCell
+from quiesce.actors.kernel.errors import InboxFullError
+from quiesce.actors.kernel.exits import Haste
+from quiesce.actors.kernel.log import enabled, note
 from quiesce.actors.kernel.reply import Reply
 from quiesce.actors.kernel.runner import Runner
-from quiesce.actors.kernel.states import CLOSING, DEAD, EXITING, IDLE, READY, RUNNING
+from quiesce.actors.kernel.states import DEAD, EXITING, IDLE, READY, RUNNING
+from quiesce.actors.kernel.system_message import is_system_message
 from quiesce.actors.kernel.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from quiesce.actors.kernel.actor import TrioActor
+    from quiesce.actors.kernel.bounded import InboxPolicy
+    from quiesce.actors.kernel.ending import Owner
+    from quiesce.actors.kernel.exits import Exit
+    from quiesce.actors.kernel.monitors import Monitor
+    from quiesce.actors.kernel.receivers import ReceiverTable
     from quiesce.actors.kernel.ref import ActorRef
     from quiesce.actors.kernel.system import ActorSystem
+    from quiesce.actors.kernel.timers import Timers
 
 __all__ = ["ActorCell"]
 
 T = TypeVar("T")
 
-_TAKEN: Final = object()  # stands for the message once its reply was taken over
+_UNHURRIED: Final = Haste.NONE  # looked up once: that is slow
 _first_asking = threading.Lock()  # two threads may be the first to ask for the same thing of one actor
 
 
-class ActorCell:
+class ActorCell(EndingCell):
     """One actor's address, for as long as anybody holds a ref; `actor` is what lives there."""
 
     __slots__ = (
-        "_ended",
-        "_event",
         "_ref",
         "_urn",
-        "actor",
         "actor_class",
+        "bounds",
         "context",
-        "exit",
+        "handled",
+        "handlers",
         "inbox",
-        "message",
-        "reply",
-        "runner",
-        "spawning",
-        "state",
-        "stops",
+        "incarnation",
+        "name",
+        "started_at",
         "system",
-        "taken",
         "tasks",
         "work",
     )
@@ -84,14 +90,25 @@ class ActorCell:
         self.spawning: Reply[Any] | None = spawning  # until on_start has ended
         self.stops: list[Reply[bool]] | None = None
         self.exit: Exit | None = None
+        self.haste = _UNHURRIED
+        self.hook_scope: trio.CancelScope | None = None
+        self.owner: Owner | None = None  # of a supervised actor
+        self.kept = False  # messages of this time wait for the next incarnation
+        self.incarnation = 1
+        self.started_at: float | None = None  # on Trio's clock; of this incarnation
+        self.handled = 0  # messages, by all incarnations
+        self.bounds: tuple[int | None, InboxPolicy | None] | None = None  # as given at the spawn
+        self.name: str | None = None  # within the system; most have none
+        self.timers: Timers | None = None
+        self.monitors: set[Monitor] | None = None  # what this actor watches
         self._ended: Reply[Exit] | None = None
         self._ref: ActorRef[Any] | None = None
         self._urn: str | None = None
         self._event: threading.Event | None = None
 
     def __str__(self) -> str:
-        name = "an actor under construction" if self.actor_class is None else self.actor_class.__name__
-        return f"{name} ({self.urn})"
+        kind = "an actor under construction" if self.actor_class is None else self.actor_class.__name__
+        return f"{kind} ({self.urn})" if self.name is None else f"{kind} {self.name!r} ({self.urn})"
 
     # -- what is only made when somebody asks --------------------------------------------------------------------------
 
@@ -142,7 +159,8 @@ class ActorCell:
         """Make the actor and run `on_start`; `spawning` gets the ref when that has ended, or what went wrong."""
         try:
             actor = self.context.run(construct, self, make, args, kwargs)
-            result: object = self.context.run(actor.on_start)
+            self.handlers = self.handlers_of(actor)
+            result: object = self.context.run(actor._begin)
         except Exception as error:  # noqa: BLE001  # the spawner gets it
             self.crash(error)
         except BaseException as error:  # noqa: BLE001  # the host gets it
@@ -154,6 +172,20 @@ class ActorCell:
             self._started()
         self.end_turn()
 
+    def handlers_of(self, actor: TrioActor) -> ReceiverTable:
+        """What handles each type of message."""
+        return actor._receivers
+
+    def revive(self, make: Callable[..., TrioActor]) -> Reply[Any]:
+        """Start the next incarnation at the address that is DOWN; what is queued waits for it."""
+        reply: Reply[Any] = Reply(self.system)
+        self.state, self.spawning = RUNNING, reply
+        self.exit, self.kept, self.haste = None, False, _UNHURRIED
+        self.incarnation += 1
+        self.context = contextvars.copy_context()
+        self.start(make, (), {})
+        return reply
+
     async def _start_later(self, on_start: Coroutine[Any, Any, None]) -> None:
         await on_start
         self._started()
@@ -161,7 +193,25 @@ class ActorCell:
     def _started(self) -> None:
         spawning, self.spawning = self.spawning, None
         if spawning is not None:
+            self._began_life()
             spawning._resolve(self.ref)
+
+    def _began_life(self) -> None:
+        """An incarnation has started."""
+        self.started_at = self.system.now()
+        self.system.tally.started += 1
+        if self.incarnation > 1:
+            note(WARNING, "actor_restarted", self)
+        elif enabled(DEBUG):
+            note(DEBUG, "actor_started", self)
+
+    def bound_inbox(self) -> None:
+        """Put a bounded inbox in the place of the deque, if the spawn or the actor's class says so."""
+        cls = cast("type[TrioActor]", self.actor_class)
+        limit, policy = self.bounds or (None, None)
+        limit = cls.inbox_limit if limit is None else limit
+        if limit is not None and type(self.inbox) is deque:
+            self.inbox = BoundedInbox(self, limit, waits=(policy or cls.inbox_policy) == "wait")
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -169,57 +219,149 @@ class ActorCell:
         """Send from any thread; what one thread sends arrives in order."""
         if self.system.on_loop():
             self.deliver(message, reply)
-        elif self.state == DEAD or not self.system.call_soon(self.deliver, message, reply):
+        elif self.state == DEAD or not self._post_to_loop(message, reply):
             self._refuse(message, reply, f"{self} not found", dead=True)
 
-    def deliver(self, message: object, reply: Reply[Any] | None) -> None:
-        """Put a message into the inbox; an actor that is gone fails the ask and drops the tell."""
-        if self.state >= EXITING:
+    def _post_to_loop(self, message: object, reply: Reply[Any] | None) -> bool:
+        """Send from a thread that is not the loop's; False when there is no loop any more."""
+        inbox = self.inbox
+        if type(inbox) is deque or is_system_message(message):
+            return self.system.call_soon(self.deliver if reply is None else self._arrive, message, reply)
+        try:
+            cast("BoundedInbox", inbox).reserve(message)
+        except InboxFullError as error:
+            if reply is None:
+                raise
+            reply._fail(error)
+            return True
+        return self.system.call_soon(self.deliver, message, reply, cast("BoundedInbox", inbox).append_reserved)
+
+    def _arrive(self, message: object, reply: Reply[Any]) -> None:
+        """Take an ask of another thread, which waits: at once, if the actor is idle and no checkpoint is due."""
+        pace = self.system.pace
+        if self.state == IDLE and pace.clock() < pace.deadline:
+            self.handle_at_once(message, reply)
+        else:
+            self.deliver(message, reply)
+
+    def deliver(
+        self,
+        message: object,
+        reply: Reply[Any] | None,
+        append: Callable[[tuple[Any, Reply[Any] | None]], None] | None = None,
+    ) -> None:
+        """Put a message into the inbox; an actor that is gone fails the ask and drops the tell.
+
+        Raises:
+            InboxFullError: there is no room for a tell; an ask is answered with it.
+
+        """
+        if self.state >= EXITING and (not self.kept or type(message) is _ActorStop):
             self._refuse(message, reply, f"{self} not found")
             return
         if reply is not None:
             reply._cell = self
-        self.inbox.append((message, reply))
+        try:
+            (append or self.inbox.append)((message, reply))
+        except InboxFullError as error:
+            if reply is None:
+                raise
+            reply._fail(error)
+            return
         if self.state == IDLE:
             self.state = READY
             self.system.dispatcher.schedule(self)
 
+    def offer(self, message: object, accepted: Reply[None]) -> None:
+        """Take a message now, or when there is room for it; complete `accepted` then."""
+        if self.state >= EXITING and not self.kept:
+            self._refuse(message, accepted, f"{self} not found")
+            return
+        accepted._cell = self  # a handler that waits for its own actor's room would wait for ever
+        try:
+            self.deliver(message, None)
+        except InboxFullError:
+            cast("BoundedInbox", self.inbox).wait(message, accepted)
+        else:
+            accepted._resolve(None)
+
+    def withdraw(self, accepted: Reply[None]) -> None:
+        """Give up waiting for room."""
+        cast("BoundedInbox", self.inbox).withdraw(accepted)
+
     @trio.lowlevel.enable_ki_protection
     def turn(self, run: Callable[..., Any], limit: int) -> None:
-        """Handle queued messages, one by one: the only place that calls a handler.
+        """Handle queued messages, `limit` at most. `run` calls a function in the actor's context.
 
-        The caller owns the cell: it took it out of the dispatcher's queue, or found it idle, or is its runner. The turn
-        ends when the inbox is empty, after `limit` messages, when a checkpoint is due, when the actor begins its exit,
-        or with a handler that is a coroutine, which the runner gets. `run` calls a handler in the actor's context.
+        The caller owns the cell: it took it out of the dispatcher's queue, or found it idle, or is its runner.
         """
         self.state = RUNNING
-        inbox = self.inbox
-        actor = self.actor
-        receivers = actor._receivers  # type: ignore[union-attr]  # gone only when the cell is DEAD
-        pace = self.system.pace
-        while inbox:
-            self.message, self.reply = message, asked = inbox.popleft()
-            try:
-                result = run(receivers[type(message)], actor, message)
-            except Exception as error:  # noqa: BLE001  # a crash stays with this actor, or goes to its asker
-                self._handler_failed(error)
-            except BaseException as error:  # noqa: BLE001  # carried to the host, past every other actor
-                self._lose_asker(error)
-                self._die(error)
-            else:
-                if type(result) is CoroutineType:
-                    self._hand_over(result)
-                    return
-                if asked is not None and self.message is not _TAKEN:
-                    asked._resolve(result)
-            limit -= 1
-            if self.state != RUNNING or not limit or (inbox and pace.clock() >= pace.deadline):
-                break
-        if self.state == RUNNING and not inbox:  # what end_turn() does most of the time, without the call
+        coroutine = run(self._drain, limit)
+        if coroutine is None and self.state == RUNNING and not self.inbox:  # nearly always: without a call
             self.state = IDLE
             self.message = self.reply = None
         else:
+            self._close_turn(coroutine)
+
+    @trio.lowlevel.enable_ki_protection
+    def handle_at_once(self, message: object, asked: Reply[Any]) -> None:
+        """Handle a message that found the actor idle: a turn of one message that never was in the inbox."""
+        self.state = RUNNING
+        self.message, self.reply = message, asked
+        coroutine = None
+        self.handled += 1
+        try:
+            result = self.context.run(self.handlers[type(message)], self.actor, message)
+        except BaseException as error:  # noqa: BLE001  # as in _drain()
+            self._handler_raised(error)
+        else:
+            if type(result) is CoroutineType:
+                asked._cell = self
+                coroutine = result
+            elif self.message is not TAKEN:
+                asked._resolve(result)
+        if coroutine is None and self.state == RUNNING and not self.inbox:  # nearly always: without a call
+            self.state = IDLE
+            self.message = self.reply = None
+        else:
+            self._close_turn(coroutine)
+
+    def _close_turn(self, coroutine: Coroutine[Any, Any, Any] | None) -> None:
+        """Leave RUNNING, unless a handler is a coroutine, which the runner gets."""
+        if coroutine is None:
             self.end_turn()
+        else:
+            self._hand_over(coroutine)
+
+    @trio.lowlevel.enable_ki_protection
+    def _drain(self, limit: int) -> Coroutine[Any, Any, Any] | None:
+        """Handle messages, one by one, in the actor's context.
+
+        It ends when the inbox is empty, after `limit` messages, when a checkpoint is due, when the actor begins its
+        exit, or with a handler that is a coroutine, which is returned.
+        """
+        inbox, actor, handlers = self.inbox, self.actor, self.handlers
+        pace = self.system.pace
+        left = limit
+        while inbox:
+            self.message, self.reply = message, asked = inbox.popleft()
+            left -= 1
+            try:
+                result = handlers[type(message)](actor, message)
+            except BaseException as error:  # noqa: BLE001  # a crash stays with this actor; the host gets the rest
+                self._handler_raised(error)
+            else:
+                if type(result) is CoroutineType:
+                    if asked is not None:
+                        asked._cell = self  # what a handler elsewhere waits for when it awaits this reply
+                    self.handled += limit - left
+                    return result
+                if asked is not None and self.message is not TAKEN:
+                    asked._resolve(result)
+            if self.state != RUNNING or not left or (inbox and pace.clock() >= pace.deadline):
+                break
+        self.handled += limit - left
+        return None
 
     def end_turn(self) -> None:
         """Leave RUNNING, with no handler under way, to whatever is next."""
@@ -243,14 +385,14 @@ class ActorCell:
             self._lose_asker(error)
             raise
         else:
-            if asked is not None and self.message is not _TAKEN:
+            if asked is not None and self.message is not TAKEN:
                 asked._resolve(result)
 
     def take_reply(self, message: object) -> Reply[Any]:
         """Take over answering the message that is being handled."""
         if message is not self.message or self.state < RUNNING:
             raise LookupError(f"{self} is not handling {message!r}, or its reply has been taken already")
-        self.message = _TAKEN
+        self.message = TAKEN
         reply: Reply[Any] = Reply(self.system) if self.reply is None else self.reply
         reply._cell = self
         if self.taken is None:
@@ -266,6 +408,13 @@ class ActorCell:
         """A reply has been completed, on whichever thread."""
         if self.taken is not None:
             self.taken.discard(reply)
+
+    def _handler_raised(self, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self._handler_failed(error)
+        else:
+            self._lose_asker(error)
+            self._die(error)
 
     def _handler_failed(self, error: Exception) -> None:
         """Give the exception to the asker; with nobody to give it to, it is a crash."""
@@ -312,167 +461,17 @@ class ActorCell:
         if self.state == EXITING:
             self.system.dispatcher.schedule(self)
 
+    def awaited(self) -> object:
+        """What the handler in the actor's own task waits for; it is no reply when it waits for something else."""
+        task = None if self.runner is None else self.runner.task
+        return None if task is None else task.custom_sleep_data
+
     def runs_in(self, task: trio.lowlevel.Task) -> bool:
         """Whether a task is the one in which the actor's `async def` handlers run."""
         return self.runner is not None and self.runner.task is task
-
-    # -- end -----------------------------------------------------------------------------------------------------------
-
-    def stop_in_turn(self) -> None:
-        """Handle the stop message: everything that was sent before it has been handled."""
-        self._await_stop(self.reply)
-        self.message = _TAKEN
-        self.begin_exit(self._ordinary_exit())
-
-    def stop_now(self, reply: Reply[bool] | None) -> None:
-        """Stop ahead of what is queued; a handler under way is cancelled if it has a task, else it ends first."""
-        if self.state == DEAD:
-            self._refuse(_ActorStop(), reply, f"{self} not found")
-            return
-        self._await_stop(reply)
-        self.begin_exit(self._ordinary_exit())
-
-    def crash(self, error: BaseException) -> None:
-        """End the actor because of an exception that nobody else is there to receive."""
-        if self.spawning is None:
-            report("actor_crashed", actor=str(self), exc_info=error)
-        self.begin_exit(Exit(ExitKind.CRASHED, error))
-
-    def break_off(self, error: BaseException) -> BaseException | None:
-        """Take apart what came out of a handler or child work that is no plain exception.
-
-        The host gets what concerns it, a plain exception crashes this actor only, and the cancellation that has to
-        travel on is returned.
-        """
-        cancelled, rest = _split_cancelled(error)
-        if isinstance(rest, Exception):
-            self.crash(rest)
-        elif rest is not None:
-            self.begin_exit(Exit(ExitKind.CRASHED, rest))
-            self.system.fatal(rest)
-        return cancelled
-
-    def _die(self, error: BaseException) -> None:
-        """What is no plain exception came out of a function, where even a stray cancellation concerns the host."""
-        cancelled = self.break_off(error)
-        if cancelled is not None:
-            self.begin_exit(Exit(ExitKind.CRASHED, cancelled))
-            self.system.fatal(cancelled)
-
-    def begin_exit(self, exit_: Exit) -> None:
-        """Close the inbox and cancel the work; the first reason to end is the one that counts."""
-        if self.state >= EXITING:
-            return
-        at_work = self.state == RUNNING
-        self.exit = exit_
-        self.state = EXITING
-        if self._event is not None:
-            self._event.set()
-        if self.runner is not None:
-            self.runner.cancel()
-        if self.work is not None:
-            self.work.cancel()
-        if not at_work:
-            self.system.dispatcher.schedule(self)
-
-    @trio.lowlevel.enable_ki_protection
-    def advance_exit(self) -> None:
-        """Go on with the exit once no task is left: the hook, then the end."""
-        if self.state != EXITING or self.tasks:
-            return
-        self.state = CLOSING
-        coroutine = self._call_hook()
-        if coroutine is None:
-            self._finish()
-        else:
-            self.context.run(self.system.start_task, self._finish_later, coroutine, name=self._task_name())
-
-    def _call_hook(self) -> CoroutineType[Any, Any, Any] | None:
-        """Call `on_stop` or `on_failure`; an actor that never started has neither."""
-        actor, error = self.actor, self.exit.error  # type: ignore[union-attr]  # set before EXITING
-        if self.spawning is not None or actor is None:
-            return None
-        try:
-            if error is None:
-                result: object = self.context.run(actor.on_stop)
-            else:
-                result = self.context.run(actor.on_failure, type(error), error, error.__traceback__)
-        except Exception as hook_error:  # noqa: BLE001  # the actor ends in any case
-            self._hook_failed(hook_error)
-        except BaseException as hook_error:  # noqa: BLE001  # the host gets it
-            self._die(hook_error)
-        else:
-            return result if type(result) is CoroutineType else None
-        return None
-
-    async def _finish_later(self, hook: Coroutine[Any, Any, None]) -> None:
-        try:
-            await hook
-        except Exception as error:  # noqa: BLE001  # the actor ends in any case
-            self._hook_failed(error)
-        except BaseException as error:  # noqa: BLE001  # told apart: the host, a crash, a cancellation
-            cancelled = self.break_off(error)
-            if cancelled is not None:
-                raise cancelled from None
-        finally:
-            self._finish()
-
-    def _hook_failed(self, error: Exception) -> None:
-        report("actor_exit_hook_failed", actor=str(self), exc_info=error)
-        if self.exit is not None and self.exit.error is None:
-            self.exit = Exit(ExitKind.CRASHED, error)
-
-    def _finish(self) -> None:
-        """Be dead: leave the system and answer everybody who still waits."""
-        for message, reply in self.inbox:
-            self._refuse(message, reply, f"{self} stopped before handling the message")
-        self.inbox.clear()
-        for reply in list(self.taken or ()):
-            reply._abandon(ActorDeadError(f"{self} stopped before it answered"))
-        self.state = DEAD
-        self.system.remove(self)
-        self.actor = self.runner = None
-        self._finish_spawning()
-        for stop in self.stops or ():
-            stop._resolve(True)
-        if self._ended is not None:
-            self._ended._settle(self.exit)
-
-    def _finish_spawning(self) -> None:
-        spawning = self.spawning
-        if spawning is not None:
-            error = self.exit.error if self.exit is not None else None
-            never = ActorDeadError(f"{self} stopped before it had started")
-            spawning._fail(error if isinstance(error, Exception) else never)
-
-    def _ordinary_exit(self) -> Exit:
-        return Exit(ExitKind.SHUTDOWN if self.system.stopping else ExitKind.NORMAL)
-
-    def _await_stop(self, reply: Reply[bool] | None) -> None:
-        if reply is not None:
-            reply._cell = self
-            self.stops = [*(self.stops or ()), reply]
-
-    def _refuse(self, message: object, reply: Reply[Any] | None, why: str, *, dead: bool = False) -> None:
-        """Answer what an actor that is gone, or going, will not handle."""
-        if reply is None:
-            return
-        if type(message) is not _ActorStop:
-            reply._abandon(ActorDeadError(why))
-        elif dead or self.state == DEAD:
-            reply._settle(False)
-        else:
-            self._await_stop(reply)
 
 
 @trio.lowlevel.disable_ki_protection
 async def _interruptibly(coroutine: Coroutine[Any, Any, T]) -> T:
     """Let Ctrl-C interrupt the user's code, which the runner's protected loop awaits."""
     return await coroutine
-
-
-def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Return the cancellation in an exception, and the rest of it."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(trio.Cancelled)
-    return (error, None) if isinstance(error, trio.Cancelled) else (None, error)

@@ -1,17 +1,21 @@
-"""Making an actor object for a cell: how `__init__` finds the address that was prepared for it."""
+"""Making an actor object for a cell: how `__init__` finds the address that was prepared for it.
+
+An actor that is made directly, as Pykka's `start()` does it, finds none and gets one in the default system.
+"""
 
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from quiesce.actors.kernel.actor import TrioActor
     from quiesce.actors.kernel.cell import ActorCell
 
-__all__ = ["adopt_cell", "construct"]
+__all__ = ["adopt_cell", "construct", "unprepared"]
 
 
 class _Construction(threading.local):
@@ -41,11 +45,25 @@ def construct(cell: ActorCell, factory: Callable[..., Any], args: tuple[Any, ...
     return actor  # type: ignore[no-any-return]  # checked above
 
 
+@contextmanager
+def unprepared() -> Iterator[None]:
+    """Make actors of the default system, also from within another actor's `__init__`."""
+    before, _construction.cell = _construction.cell, None
+    try:
+        yield
+    finally:
+        _construction.cell = before
+
+
 def adopt_cell(actor: TrioActor) -> ActorCell:
     """Return the cell that this actor was made for. Called by `TrioActor.__init__`, once."""
     cell, _construction.cell = _construction.cell, None
     if cell is None:
-        raise RuntimeError(f"{type(actor).__name__} is made by `await system.spawn({type(actor).__name__}, ...)`")
+        from quiesce.actors.kernel.default_system import default_cell  # noqa: PLC0415  # that is made of cells
+
+        cell = default_cell()
     cell.actor = actor
     cell.actor_class = type(actor)
+    if cell.bounds is not None or type(actor).inbox_limit is not None:
+        cell.bound_inbox()
     return cell

@@ -34,6 +34,9 @@ class Dispatcher:
         self._closed = False
         self.inline = 0  # how many asks run a handler inline, on top of each other, at this moment
 
+    def __len__(self) -> int:
+        return len(self._ready)
+
     def schedule(self, cell: ActorCell) -> None:
         """Queue an actor that became ready, or one whose exit can go on."""
         self._ready.append(cell)
@@ -53,6 +56,7 @@ class Dispatcher:
     async def run(self) -> None:
         """The task. It is shielded: the system stops its actors in order, and ends it last."""
         ready, pace = self._ready, self._pace
+        clock = pace.clock
         with trio.CancelScope(shield=True):
             while True:
                 while ready:
@@ -61,7 +65,7 @@ class Dispatcher:
                         cell.turn(cell.context.run, _BATCH)
                     else:
                         cell.advance_exit()
-                    if pace.clock() >= pace.deadline:
+                    if clock() >= pace.deadline:
                         await pace.checkpoint()
                 if self._closed:
                     return

@@ -8,7 +8,10 @@ from pykka import ActorDeadError
 
 __all__ = [
     "ActorDeadError",
+    "AskCycleError",
     "BlockingCallError",
+    "InboxFullError",
+    "NameTakenError",
     "ReplyCompletedError",
     "SelfWaitError",
     "SystemStoppedError",
@@ -23,6 +26,17 @@ class BlockingCallError(RuntimeError):
     """
 
 
+class InboxFullError(queue.Full):
+    """A message was sent to an actor whose bounded inbox was full; it was not taken.
+
+    Send less, or later; or have the class say `inbox_policy = "wait"` and send by `await ref.send(message)`.
+    """
+
+
+class NameTakenError(ValueError):
+    """An actor was to be spawned by a name that another one in the system holds."""
+
+
 class ReplyCompletedError(queue.Full):
     """A reply was completed a second time; the first value or exception stands.
 
@@ -34,6 +48,14 @@ class SelfWaitError(RuntimeError):
     """A handler waited for something that its own actor can only do once that handler has ended.
 
     Answer later instead (`take_reply`), or wait in child work (`start_soon`).
+    """
+
+
+class AskCycleError(SelfWaitError):
+    """A handler waited for an actor whose own handler waits, directly or through others, for the first one.
+
+    Nobody in that ring could ever go on, so the last to wait gets this at once; the others get what its handler makes
+    of it. Break the ring: tell instead of asking, answer later (`take_reply`), or wait in child work (`start_soon`).
     """
 
 

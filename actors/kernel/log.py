@@ -15,7 +15,9 @@ import structlog
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-__all__ = ["report"]
+    from quiesce.actors.kernel.cell import ActorCell
+
+__all__ = ["enabled", "note", "report", "warn"]
 
 _NAME = "quiesce.kernel"
 _standard = logging.getLogger(_NAME)
@@ -26,6 +28,25 @@ def report(event: str, **fields: object) -> None:
     """Log an error of a user's code that the kernel has contained."""
     with suppress(Exception):  # a broken log must not stop every actor, and there is nowhere left to say so
         _logger().error(event, **fields)
+
+
+def warn(event: str, **fields: object) -> None:
+    """Log something that takes longer than it should."""
+    with suppress(Exception):  # as above
+        _logger().warning(event, **fields)
+
+
+def enabled(level: int) -> bool:
+    """Whether it may matter to log something, which is worth asking first where it happens often."""
+    return structlog.is_configured() or _standard.isEnabledFor(level)
+
+
+def note(level: int, event: str, cell: ActorCell, **fields: object) -> None:
+    """Log what happened in an actor's life, with the actor, its name and its incarnation."""
+    if enabled(level) and cell.system.notes_lives:
+        with suppress(Exception):  # as above
+            who = {"actor": str(cell), "actor_name": cell.name, "incarnation": cell.incarnation}
+            _logger().log(level, event, **who, **fields)
 
 
 def _logger() -> FilteringBoundLogger:

@@ -15,6 +15,7 @@ import trio
 from pykka import messages as pykka_messages
 from pykka._introspection import get_attr_directly
 
+from quiesce.actors.kernel.revocable import Revocable
 from quiesce.protocol.message import Message
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class ReceiverTable(dict[type, "Callable[[Any, Any], Any]"]):
                 pykka_messages.ProxyCall: _proxy_call,
                 pykka_messages.ProxyGetAttr: _proxy_get,
                 pykka_messages.ProxySetAttr: _proxy_set,
+                Revocable: _open,
             }
         )
         self._actor_class = actor_class
@@ -120,6 +122,15 @@ def _interruptible(handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
 
 def _stop(actor: TrioActor, _message: object) -> None:
     actor._cell.stop_in_turn()  # noqa: SLF001  # the cell is the actor's other half
+
+
+def _open(actor: TrioActor, sent: Revocable) -> Any:
+    """Handle what a timer or a monitor sent, unless it was taken back."""
+    if sent.revoked:
+        return None
+    sent.taken()
+    message = actor._cell.message = sent.message  # noqa: SLF001  # see _stop
+    return actor._receivers[type(message)](actor, message)  # noqa: SLF001  # as the cell does
 
 
 @trio.lowlevel.disable_ki_protection

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import pykka
 import trio
-from pykka import ActorDeadError
 from pykka.messages import _ActorStop
 
 from quiesce.actors.kernel.actor import TrioActor
 from quiesce.actors.kernel.dispatcher import INLINE_DEPTH
 from quiesce.actors.kernel.errors import BlockingCallError
+from quiesce.actors.kernel.hosts import checkpoint, in_event_loop
 from quiesce.actors.kernel.inbox import Inbox
 from quiesce.actors.kernel.reply import Reply
 from quiesce.actors.kernel.states import EXITING, IDLE, READY
+from quiesce.actors.kernel.statistics import actor_statistics
 from quiesce.protocol.message import Message
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from quiesce.actors.kernel.cell import ActorCell
     from quiesce.actors.kernel.exits import Exit
+    from quiesce.actors.kernel.statistics import ActorStatistics
 
 __all__ = ["ActorRef"]
 
@@ -55,19 +57,21 @@ class ActorRef(pykka.ActorRef[Any], Generic[A]):
 
         Raises:
             ActorDeadError: the actor takes no more messages.
+            InboxFullError: its inbox is bounded and full.
 
         """
         cell = self._cell
         state = cell.state
-        if state >= EXITING:
-            raise ActorDeadError(f"{self} not found")
-        if get_ident() != cell.system.thread:
-            cell.post(message, None)
+        if state < EXITING and get_ident() == cell.system.thread:
+            cell.inbox.append((message, None))
+            if state == IDLE:
+                cell.state = READY
+                cell.system.dispatcher.schedule(cell)
             return
-        cell.inbox.append((message, None))
-        if state == IDLE:
-            cell.state = READY
-            cell.system.dispatcher.schedule(cell)
+        if state >= EXITING and not cell.kept:
+            cell.system.dead_letters.add(cell, message)
+            raise cell.dead_error(f"{self} not found")
+        cell.post(message, None)
 
     @overload  # type: ignore[override]  # typed messages give typed replies, and the default of `block` is by thread
     def ask(self, message: Message[R], *, block: Literal[False] | None = None, timeout: None = None) -> Reply[R]: ...
@@ -82,15 +86,16 @@ class ActorRef(pykka.ActorRef[Any], Generic[A]):
         """Send a message that is to be answered.
 
         A typed message gives a `Reply`, typed with what the message says, on every thread. For any other message
-        `block` decides, and by default it depends on the caller: on the loop's thread, and in every other Trio task, a
-        `Reply` to await; on a plain thread, as in Pykka, the call waits up to `timeout` seconds and returns the answer.
+        `block` decides, and by default it depends on the caller: where Trio or asyncio runs, a `Reply` to await; on a
+        plain thread, as in Pykka, the call waits up to `timeout` seconds and returns the answer.
 
         When the actor is idle and its handler is a `def`, an ask from the loop's thread may run it at once.
 
         Raises:
             BlockingCallError: at once, for `block=True` on the loop's own thread.
             pykka.Timeout: a blocking ask was not answered in time; the message will still be handled.
-            Exception: the answer of a blocking ask, if it is an exception. `ActorDeadError` if there will be none.
+            Exception: the answer of a blocking ask, if it is an exception. `ActorDeadError` if there will be none;
+                `InboxFullError` if the inbox is bounded and full.
 
         """
         cell = self._cell
@@ -102,26 +107,68 @@ class ActorRef(pykka.ActorRef[Any], Generic[A]):
         reply: Reply[Any] = Reply(system)
         dispatcher = system.dispatcher
         if cell.state == IDLE and dispatcher.inline < INLINE_DEPTH:
-            cell.inbox.append((message, reply))
             dispatcher.inline += 1
-            cell.turn(cell.context.run, 1)
+            cell.handle_at_once(message, reply)
             dispatcher.inline -= 1
         else:
             cell.deliver(message, reply)
         return reply
 
     def _ask_from_outside(self, message: Any, *, block: bool | None, timeout: float | None) -> Any:
-        reply: Reply[Any] = Reply(self._cell.system)
+        system = self._cell.system
+        if block and system.lives_here():
+            raise BlockingCallError("a blocking ask on the loop's own thread would stop every actor: await the reply")
+        reply: Reply[Any] = Reply(system)
         self._cell.post(message, reply)
         if block is None:
-            block = not isinstance(message, Message) and not trio.lowlevel.in_trio_run()
+            block = not isinstance(message, Message) and not in_event_loop()
         return reply.get(timeout=timeout) if block else reply
+
+    async def send(self, message: object) -> None:
+        """Send a message, as `tell` does, but wait for room in a bounded inbox whose policy is "wait".
+
+        A cancellation point. If it is cancelled the message was not sent (in asyncio: unless room was made at that very
+        moment). Senders are served in the order in which they came, and nobody's `tell` goes past them.
+
+        Raises:
+            ActorDeadError: the actor takes no more messages, or died while the sender waited.
+            InboxFullError: the inbox is full and its policy is "refuse".
+            SelfWaitError: a handler would wait for room in its own actor's full inbox.
+
+        """
+        cell = self._cell
+        await checkpoint(cell.system)
+        if not getattr(cell.inbox, "waits", False):
+            self.tell(message)
+            return
+        accepted: Reply[None] = Reply(cell.system)
+        cell.system.call_in_order(cell.offer, message, accepted)
+        if accepted.done():
+            accepted.get()
+            return
+        try:
+            await accepted
+        except BaseException:
+            cell.system.call_in_order(cell.withdraw, accepted)
+            raise
+
+    def statistics(self) -> ActorStatistics:
+        """Return what can be seen of the actor at this moment. From any thread."""
+        return actor_statistics(self._cell)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def is_alive(self) -> bool:
-        """Whether the actor takes messages. It may have stopped by the time the caller acts on it."""
-        return self._cell.state < EXITING
+        """Whether the actor takes messages. It may have stopped by the time the caller acts on it.
+
+        A supervised actor is alive until its supervisor gives it up: between two incarnations messages wait.
+        """
+        return self._cell.state < EXITING or self._cell.kept
+
+    @property
+    def incarnation(self) -> int:
+        """1, and one more for each time that a supervisor has tried to restart the actor."""
+        return self._cell.incarnation
 
     @overload  # type: ignore[override]  # the default of `block` is by thread
     def stop(self, *, block: Literal[True], timeout: float | None = None, now: bool = False) -> bool: ...
@@ -146,7 +193,7 @@ class ActorRef(pykka.ActorRef[Any], Generic[A]):
             return self.ask(_ActorStop(), block=block, timeout=timeout)
         cell = self._cell
         on_loop = cell.system.on_loop()
-        if on_loop and block:
+        if block and cell.system.lives_here():
             raise BlockingCallError("a blocking stop on the loop's own thread would stop every actor: await the reply")
         reply: Reply[bool] = Reply(cell.system)
         if on_loop:
@@ -154,7 +201,7 @@ class ActorRef(pykka.ActorRef[Any], Generic[A]):
         elif not cell.system.call_soon(cell.stop_now, reply):
             reply.set(False)
         if block is None:
-            block = not on_loop and not trio.lowlevel.in_trio_run()
+            block = not in_event_loop()
         return reply.get(timeout=timeout) if block else reply
 
     async def aclose(self) -> None:
@@ -165,7 +212,7 @@ class ActorRef(pykka.ActorRef[Any], Generic[A]):
         reply = self.stop(block=False)
         try:
             await reply
-        except trio.Cancelled:
+        except BaseException:  # cancelled, by Trio or by asyncio
             self.stop(block=False, now=True)
             raise
 

@@ -14,20 +14,25 @@ no lock.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
+from contextlib import suppress
+from operator import attrgetter
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import pykka
 import trio
 from pykka import ActorDeadError
-from trio.lowlevel import Abort, checkpoint_if_cancelled, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, Task, checkpoint_if_cancelled, current_task, reschedule, wait_task_rescheduled
 
-from quiesce.actors.kernel.errors import BlockingCallError, ReplyCompletedError, SelfWaitError
+from quiesce.actors.kernel.errors import AskCycleError, BlockingCallError, ReplyCompletedError, SelfWaitError
+from quiesce.actors.kernel.hosts import in_asyncio
 from quiesce.actors.kernel.log import report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Coroutine, Generator, Iterable
     from types import TracebackType
 
     from quiesce.actors.kernel.cell import ActorCell
@@ -66,6 +71,15 @@ class _Failure:
             self.error.__context__ = self.context
 
 
+def _maybe_cancelled(_: Task) -> bool:
+    return True
+
+
+# Whether a checkpoint would raise now. Trio has no public way to ask that does not cost as much as all the rest of
+# awaiting an answer that is there; should this one go away, each such await asks the checkpoint itself.
+_is_cancelled: Final[Callable[[Task], bool]] = (
+    attrgetter("_cancel_status.effectively_cancelled") if hasattr(Task, "_cancel_status") else _maybe_cancelled
+)
 _PENDING: Final = _Pending()
 _completing = threading.Lock()  # one for all: held for a few instructions, and never on the loop's own path
 
@@ -127,19 +141,24 @@ class Reply(pykka.Future[T]):
         """Wait for the answer and return it, or raise it.
 
         A cancellation point every time, also when the answer is there. A finished reply does not reschedule each time:
-        it does so at least once per millisecond of uninterrupted work.
+        it does so at least once per millisecond of uninterrupted work. Tasks of Trio and of asyncio may await it.
         """
         system = self._system
         if self._result is _PENDING:
-            yield from self._wait().__await__()
+            yield from self._waiting().__await__()
         elif system is None:
-            yield from trio.lowlevel.checkpoint().__await__()
+            yield from _checkpoint_here().__await__()
         else:
-            pace = system.pace
-            if pace.clock() < pace.deadline:
-                yield from checkpoint_if_cancelled().__await__()
+            try:
+                task = current_task()
+            except RuntimeError:  # in asyncio
+                yield from _checkpoint_here().__await__()
             else:
-                yield from pace.checkpoint().__await__()
+                pace = system.pace
+                if pace.clock() >= pace.deadline:
+                    yield from pace.checkpoint().__await__()
+                elif _is_cancelled(task):
+                    yield from checkpoint_if_cancelled().__await__()
         result = self._result
         if type(result) is _Failure:
             result.raise_again()
@@ -287,19 +306,23 @@ class Reply(pykka.Future[T]):
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
-    async def _wait(self) -> None:
+    def _waiting(self) -> Coroutine[Any, Any, None]:
+        """Return what has to be awaited before there is a result."""
         if self._get_hook is not None:
-            for source in self._sources:
-                await source
-            self._settle(self._get_hook(None))
-        elif self._system is None or not self._system.on_loop():
-            await self._wait_elsewhere()
-        else:
-            await self._wait_here()
+            return self._wait_for_sources(self._get_hook)
+        if self._system is not None and self._system.on_loop():
+            return self._wait_here()
+        return self._wait_in_asyncio() if in_asyncio() else self._wait_elsewhere()
+
+    async def _wait_for_sources(self, make: Callable[[float | None], T]) -> None:
+        for source in self._sources:
+            await source
+        self._settle(make(None))
 
     async def _wait_here(self) -> None:
-        task = trio.lowlevel.current_task()
-        self._refuse_self_wait(task)
+        task = current_task()
+        self._refuse_cycle(task)
+        task.custom_sleep_data = self  # where _refuse_cycle() finds what a handler waits for; Trio clears it
         self._add_waiter(task, None)
 
         def abort(_: Callable[[], None]) -> Abort:
@@ -312,11 +335,21 @@ class Reply(pykka.Future[T]):
             return
         await wait_task_rescheduled(abort)
 
-    def _refuse_self_wait(self, task: trio.lowlevel.Task) -> None:
-        """An actor whose handler waits for that actor's next message would wait for ever."""
+    def _refuse_cycle(self, task: trio.lowlevel.Task) -> None:
+        """Follow who waits for whom: handlers that would end up waiting for each other would wait for ever."""
+        chain: list[ActorCell] = []
+        cell = self._blocked_on()
+        while cell is not None and cell not in chain:
+            chain.append(cell)
+            if cell.runs_in(task):
+                raise _cycle_error(chain)
+            awaited = cell.awaited()
+            cell = awaited._blocked_on() if isinstance(awaited, Reply) else None  # noqa: SLF001  # another reply
+
+    def _blocked_on(self) -> ActorCell | None:
+        """The actor whose handlers have to end before this answer comes, if there is one."""
         cell = self._cell
-        if cell is not None and cell.runs_in(task) and not cell.has_taken(self):
-            raise SelfWaitError(f"{cell} waits in a handler for an answer that it can only give after that handler")
+        return None if cell is None or self._result is not _PENDING or cell.has_taken(self) else cell
 
     def _add_waiter(self, key: object, callback: Callable[[Reply[T]], object] | None) -> None:
         if self._waiters is None:
@@ -350,8 +383,30 @@ class Reply(pykka.Future[T]):
             waiting.clear()
             await trio.lowlevel.checkpoint()
 
+    async def _wait_in_asyncio(self) -> None:
+        """Wait in a task of asyncio, on whatever thread; the wake-up is a callback of its loop."""
+        loop, home = asyncio.get_running_loop(), get_ident()
+        arrival: asyncio.Future[None] = loop.create_future()
+
+        def arrive() -> None:
+            if not arrival.done():  # a cancelled wait is
+                arrival.set_result(None)
+
+        def hop() -> None:
+            if get_ident() == home:
+                arrive()
+                return
+            with suppress(RuntimeError):  # that loop was closed, and the task that waited there is gone
+                loop.call_soon_threadsafe(arrive)
+
+        if self._observe(hop):
+            try:
+                await arrival
+            finally:
+                self._unobserve(hop)
+
     def _block(self, timeout: float | None) -> None:
-        if self._system.on_loop() if self._system is not None else trio.lowlevel.in_trio_run():
+        if self._system.lives_here() if self._system is not None else trio.lowlevel.in_trio_run():
             raise BlockingCallError(
                 "a blocking get() on the loop's own thread would stop every actor: await the reply instead"
             )
@@ -389,6 +444,14 @@ def _made_from(sources: tuple[pykka.Future[Any], ...], made: pykka.Future[T]) ->
     return reply
 
 
+def _cycle_error(chain: list[ActorCell]) -> SelfWaitError:
+    waiting = chain[-1]
+    if len(chain) == 1:
+        return SelfWaitError(f"{waiting} waits in a handler for an answer that it can only give after that handler")
+    ring = " waits for ".join(str(cell) for cell in (waiting, *chain))
+    return AskCycleError(f"these handlers would wait for each other for ever: {ring}")
+
+
 def _exception_of(exc_info: BaseException | OptExcInfo | None) -> BaseException:
     """Return the exception that `set_exception()` means, whichever of Pykka's forms it was given in."""
     if isinstance(exc_info, BaseException):
@@ -407,6 +470,14 @@ def _answerable(error: BaseException) -> BaseException:
         isinstance(error, BaseExceptionGroup) and error.subgroup(trio.Cancelled) is not None
     )
     return ActorDeadError("the work that would have answered was cancelled") if cancelled else error
+
+
+async def _checkpoint_here() -> None:
+    """Checkpoint in whatever kind of task this is: a reply of no system may be awaited in either."""
+    if trio.lowlevel.in_trio_task():
+        await trio.lowlevel.checkpoint()
+    else:
+        await asyncio.sleep(0)
 
 
 def _post(token: trio.lowlevel.TrioToken, call: Callable[[], object]) -> None:

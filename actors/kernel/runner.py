@@ -91,6 +91,6 @@ class Runner:
             self._cell.begin_exit(Exit(ExitKind.SHUTDOWN))
 
 
-def _call(handler: Callable[..., object], actor: object, message: object) -> object:
-    """Call a handler where the actor's context is in force already."""
-    return handler(actor, message)
+def _call(function: Callable[..., object], *args: object) -> object:
+    """Call a function where the actor's context is in force already."""
+    return function(*args)

@@ -7,23 +7,35 @@ import time
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
 import trio
 
 from quiesce.actors.kernel.actor import TrioActor
+from quiesce.actors.kernel.asyncio_host import host_in_asyncio
 from quiesce.actors.kernel.cell import ActorCell
+from quiesce.actors.kernel.dead_letters import DeadLetters
 from quiesce.actors.kernel.dispatcher import Dispatcher
-from quiesce.actors.kernel.errors import SystemStoppedError
+from quiesce.actors.kernel.errors import NameTakenError, SystemStoppedError
 from quiesce.actors.kernel.log import report
+from quiesce.actors.kernel.names import Names
+from quiesce.actors.kernel.observer import ObservedCell
+from quiesce.actors.kernel.options import SpawnOptions
 from quiesce.actors.kernel.pace import Pace
 from quiesce.actors.kernel.ref import ActorRef
 from quiesce.actors.kernel.reply import Reply
+from quiesce.actors.kernel.statistics import Tally, system_statistics
+from quiesce.actors.kernel.timers import TimerHeap
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from types import TracebackType
     from typing import Self
+
+    from quiesce.actors.kernel.bounded import InboxPolicy
+    from quiesce.actors.kernel.ending import Owner
+    from quiesce.actors.kernel.observer import Observer
+    from quiesce.actors.kernel.statistics import SystemStatistics
 
 __all__ = ["ActorSystem"]
 
@@ -34,22 +46,41 @@ _NO_THREAD = -1
 
 
 class ActorSystem:
-    """Hosts actors: `async with ActorSystem() as system` in Trio, `with ActorSystem.on_thread() as system` elsewhere.
+    """Hosts actors: `async with ActorSystem() as system` in Trio.
+
+    In an asyncio program it is `async with ActorSystem.in_asyncio() as system`, for plain threads `with
+    ActorSystem.on_thread() as system`.
 
     Leaving the block stops all actors, newest first, each one waited for: what was sent to them before is handled. If
     an exception or a cancellation leaves the block they are stopped `now` instead, in the same order. Either way no
     task and no unanswered ask is left.
 
     A system can be entered once. `work_clock` gives seconds and decides when a checkpoint is due; a test that has to
-    repeat a run exactly passes a counter.
+    repeat a run exactly passes a counter. An `observer` is told of every start, message and exit.
     """
 
-    def __init__(self, name: str = "actors", *, work_clock: Callable[[], float] = time.perf_counter) -> None:
+    notes_lives: ClassVar[bool] = True  # whether the kernel's log tells of starts, stops and crashes of actors
+
+    def __init__(
+        self,
+        name: str = "actors",
+        *,
+        work_clock: Callable[[], float] = time.perf_counter,
+        observer: Observer | None = None,
+    ) -> None:
         self.name = name
+        self.observer = observer
+        self.names = Names()
+        self.tally = Tally()
+        self.dead_letters = DeadLetters(self)
+        self.now: Callable[[], float] = work_clock  # Trio's clock, once the system is entered
         self.pace = Pace(work_clock)
         self.dispatcher = Dispatcher(self.pace)
-        self.thread = _NO_THREAD
+        self.timers = TimerHeap(self.pace)
+        self.thread = _NO_THREAD  # of the loop; in an asyncio program, only while it is Trio's turn
+        self._home = _NO_THREAD
         self.stopping = False
+        self._cell_class = ActorCell if observer is None else ObservedCell
         self._live: dict[ActorCell, None] = {}  # in the order of their start
         self._scope = trio.CancelScope()
         self._fatal: BaseException | None = None
@@ -81,7 +112,11 @@ class ActorSystem:
     @classmethod
     @contextmanager
     def on_thread(
-        cls, name: str = "actors", *, work_clock: Callable[[], float] = time.perf_counter
+        cls,
+        name: str = "actors",
+        *,
+        work_clock: Callable[[], float] = time.perf_counter,
+        observer: Observer | None = None,
     ) -> Iterator[ActorSystem]:
         """Host a system on a loop thread of its own: `with ActorSystem.on_thread() as system`, without Trio.
 
@@ -92,7 +127,7 @@ class ActorSystem:
             BaseException: when leaving the block, what came out of a handler and is no `Exception` (`SystemExit`, ...).
 
         """
-        system = cls(name, work_clock=work_clock)
+        system = cls(name, work_clock=work_clock, observer=observer)
         entered: Future[None] = Future()
         left = trio.Event()
         ended: Future[None] = Future()
@@ -115,14 +150,43 @@ class ActorSystem:
             thread.join()
             ended.result()
 
+    @classmethod
+    def in_asyncio(
+        cls,
+        name: str = "actors",
+        *,
+        work_clock: Callable[[], float] = time.perf_counter,
+        observer: Observer | None = None,
+    ) -> AbstractAsyncContextManager[ActorSystem]:
+        """Host a system in an asyncio program, on the same thread: `async with ActorSystem.in_asyncio() as system`.
+
+        asyncio tasks use it as Trio tasks would: they await spawns, asks, `ref.send()` and `ref.aclose()`. Cancelling
+        such a task cancels its wait, and nothing else. The actors themselves run on Trio, between the steps of
+        asyncio's tasks. One system can live in a thread so.
+
+        Leaving the block stops all actors as always. A cancellation that comes meanwhile has them stopped `now`, is
+        raised when they have stopped, and leaves none behind. When a handler raises what is no `Exception`, the block
+        is cancelled and the exception comes out of it. Leave the block before the loop is closed: `asyncio.run()` sees
+        to that.
+
+        Raises:
+            RuntimeError: when entered in a thread in which Trio runs already, or without asyncio.
+            BaseException: when leaving the block, what came out of a handler and is no `Exception` (`SystemExit`, ...).
+
+        """
+        return host_in_asyncio(cls(name, work_clock=work_clock, observer=observer))
+
     @asynccontextmanager
     async def _live_here(self) -> AsyncIterator[None]:
         """The whole life of a system, in the task of its host."""
         failure: BaseException | None = None
         try:
             async with trio.open_nursery() as self._nursery:
-                self.thread, self._token = get_ident(), trio.lowlevel.current_trio_token()
+                self.thread = self._home = get_ident()
+                self._token = trio.lowlevel.current_trio_token()
+                self.now = trio.lowlevel.current_clock().current_time
                 self._nursery.start_soon(self.dispatcher.run, name=f"{self.name}: dispatcher")
+                self._nursery.start_soon(self.timers.run, name=f"{self.name}: timers")
                 try:
                     with self._scope:  # cancelled when a handler raises what concerns the host
                         yield
@@ -132,16 +196,17 @@ class ActorSystem:
                 with trio.CancelScope(shield=True):
                     await self._stop_all(now=True)
                 self.dispatcher.close()
+                self.timers.close()
         except BaseException as error:  # noqa: BLE001  # raised again below, unless there is an earlier failure
             failure = failure or error
         finally:
-            self.thread = _NO_THREAD
+            self.thread = self._home = _NO_THREAD
         await self._raise(failure)
 
     async def _stop_all(self, *, now: bool) -> None:
         """Stop the actors there are, newest first, each one waited for. None is spawned from here on."""
         self.stopping = True
-        for cell in reversed(list(self._live)):
+        for cell in [cell for cell in reversed(self._live) if cell.owner is None]:  # supervisors stop the others
             await cell.ref.stop(block=False, now=now)
 
     async def _raise(self, failure: BaseException | None) -> None:
@@ -169,27 +234,85 @@ class ActorSystem:
             SystemStoppedError: the system is not running, or stopping.
         """
         reply: Reply[ActorRef[A]] = Reply(self)
-        if self.on_loop():
-            self._spawn(reply, factory, args, kwargs)
-        elif not self.call_soon(self._spawn, reply, factory, args, kwargs):
-            reply.set_exception(SystemStoppedError(f"{self!r} is not running"))
+        self._spawn(reply, None, factory, args, kwargs)
         return reply
 
+    def options(
+        self, *, name: str | None = None, inbox_limit: int | None = None, inbox_policy: InboxPolicy | None = None
+    ) -> SpawnOptions:
+        """Spawn with options: `ref = await system.options(name="counter", inbox_limit=100).spawn(Counter, 1)`.
+
+        Args:
+            name: held by one actor of the system at a time, from before `__init__` until it is dead.
+            inbox_limit: instead of the class's own, see `TrioActor.inbox_limit`.
+            inbox_policy: instead of the class's own, see `TrioActor.inbox_policy`.
+
+        Raises:
+            TypeError: an option is of a wrong type.
+            ValueError: an option makes no sense.
+
+        """
+        return SpawnOptions(system=self, name=name, inbox_limit=inbox_limit, inbox_policy=inbox_policy)
+
+    def lookup(self, name: str) -> ActorRef[Any] | None:
+        """Return the ref of the actor that holds a name, also while it starts or ends; None if nobody does.
+
+        Any thread may call it.
+        """
+        return self.names.get(name)
+
     def _spawn(
-        self, reply: Reply[ActorRef[A]], factory: Callable[..., A], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        reply: Reply[ActorRef[A]],
+        options: SpawnOptions | None,
+        factory: Callable[..., A],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         if self.stopping:
             reply.set_exception(SystemStoppedError(f"{self!r} is stopping"))
             return
-        cell = ActorCell(self, reply)
+        if get_ident() != self.thread:
+            if not self.call_soon(self._spawn, reply, options, factory, args, kwargs):
+                reply.set_exception(SystemStoppedError(f"{self!r} is not running"))
+            return
+        cell = self._cell_class(self, reply)
+        if options is not None:
+            try:
+                options.apply(cell)
+            except NameTakenError as error:
+                reply.set_exception(error)
+                return
         self._live[cell] = None
         cell.start(factory, args, kwargs)
+
+    def statistics(self) -> SystemStatistics:
+        """Return what can be seen of the system at this moment, in time that grows with its actors. From any thread."""
+        return system_statistics(self)
+
+    def spawn_child(self, owner: Owner, spawning: Reply[Any]) -> ActorCell:
+        """Make a cell for a supervised actor, which the supervisor starts and stops.
+
+        Raises:
+            SystemStoppedError: the system is stopping.
+
+        """
+        if self.stopping:
+            raise SystemStoppedError(f"{self!r} is stopping")
+        cell = self._cell_class(self, spawning)
+        cell.owner = owner
+        self._live[cell] = None
+        return cell
 
     # -- for the rest of the kernel ------------------------------------------------------------------------------------
 
     def on_loop(self) -> bool:
         """Whether the caller is on the thread of this system's loop."""
         return get_ident() == self.thread
+
+    def lives_here(self) -> bool:
+        """Whether blocking the calling thread would block this system."""
+        return get_ident() == self._home
 
     def call_soon(self, call: Callable[..., object], *args: object) -> bool:
         """Have the loop's thread call something; False when there is no loop any more. In order, for each thread."""
@@ -200,6 +323,11 @@ class ActorSystem:
         except trio.RunFinishedError:
             return False
         return True
+
+    def call_in_order(self, call: Callable[..., object], *args: object) -> None:
+        """Call something on the loop's thread, behind what the calling thread has sent there before."""
+        if self.on_loop() or not self.call_soon(call, *args):  # without a loop there is nobody to disturb
+            call(*args)
 
     def start_task(self, async_fn: Callable[..., Any], *args: object, name: str) -> None:
         """Start a task of an actor, in the context of the caller."""
@@ -213,6 +341,9 @@ class ActorSystem:
     def remove(self, cell: ActorCell) -> None:
         """Forget an actor that is dead."""
         self._live.pop(cell, None)
+        if cell.name is not None:
+            self.names.free(cell.name)
+        self.tally.handled += cell.handled
 
     def fatal(self, error: BaseException) -> None:
         """Stop everything because of an exception that concerns the host; the first one is raised there."""

@@ -176,11 +176,6 @@ async def test_spawning_the_same_actor_again_is_a_clear_error():
             await system.spawn(lambda: actor)
 
 
-def test_an_actor_is_made_by_spawn_and_says_so():
-    with pytest.raises(RuntimeError, match=r"system.spawn\(Def"):
-        Def()
-
-
 async def test_an_actor_may_spawn_others_in_its_constructor():
     class Parent(TrioActor):
         def __init__(self, system):

@@ -119,3 +119,42 @@ def main(system: ActorSystem) -> None:
     system.spawn(Counter, 1)
 """
     assert list(check(source)) == [7]
+
+
+def test_a_type_checker_knows_specs_requests_to_supervisors_and_their_answers(check):
+    source = """
+from functools import partial
+from typing import Any
+from quiesce.actors.kernel import (
+    Backoff, ChildCounts, ChildInfo, ChildSpec, CountChildren, DeleteChild, DynamicSupervisor, Intensity, StartChild,
+    Supervisor, WhichChildren,
+)
+
+class Counter(TrioActor):
+    def __init__(self, start: int) -> None:
+        super().__init__()
+
+async def main(system: ActorSystem) -> None:
+    inner = partial(Supervisor, [ChildSpec("a", partial(Counter, 1))], strategy="one_for_all")
+    specs = [ChildSpec("c", partial(Counter, 1), restart="transient", shutdown=2), ChildSpec(2, inner)]
+    ref = await system.spawn(Supervisor, specs, strategy="rest_for_one", intensity=Intensity(3, 5), backoff=Backoff())
+    assert_type(ref, ActorRef[Supervisor])
+    assert_type(await ref.ask(StartChild(specs[0])), ActorRef[Any] | None)
+    assert_type(ref.ask(DeleteChild("c")), Reply[None])
+    assert_type(await ref.ask(WhichChildren()), tuple[ChildInfo, ...])
+    assert_type(await (await system.spawn(DynamicSupervisor)).ask(CountChildren()), ChildCounts)
+"""
+    assert check(source) == {}
+
+
+def test_a_type_checker_refuses_a_wrong_spec(check):
+    source = """
+from quiesce.actors.kernel import ChildSpec, Supervisor
+ChildSpec("a", TrioActor)
+ChildSpec("a", TrioActor, restart="always")
+ChildSpec("a", (TrioActor, 1))
+def main(system: ActorSystem) -> None:
+    system.spawn(Supervisor, [TrioActor])
+    system.spawn(Supervisor, [], strategy="one_for_none")
+"""
+    assert list(check(source)) == [4, 5, 7, 8]

@@ -1,0 +1,485 @@
+"""The kernel beside Pykka: messages, asks, life and memory of actors; and what Trio and asyncio allow at most.
+
+Each side runs in a process of its own, several times in turn with the others. A run takes the best of many short
+rounds, which keeps out what else the machine does; the figures are medians of the runs. A row of the table that has a
+target says how many times faster than Pykka the kernel has to be.
+"""
+
+# ruff: noqa: ANN401  # messages and their answers may be anything
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import pykka
+import trio
+from attrs import frozen
+from rich.console import Console
+from rich.table import Table
+
+from quiesce.actors.kernel import ActorRef, ActorSystem, TrioActor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Figures = dict[str, float]
+"""What was measured -> seconds for one of it; bytes in rows of memory, seconds late in rows of fairness."""
+
+
+@frozen
+class Size:
+    """How much of each thing is done."""
+
+    messages: int
+    lives: int
+    crowd: int
+    flood: int
+    rounds: int
+
+    @property
+    def threaded(self) -> Size:
+        """As much as Pykka's threads get done in about the same time."""
+        return Size(self.messages // 5, self.lives // 10, self.crowd // 50, 0, self.rounds)
+
+
+FULL = Size(messages=5_000, lives=300, crowd=20_000, flood=1_000_000, rounds=10)
+QUICK = Size(messages=5_000, lives=300, crowd=5_000, flood=200_000, rounds=2)
+RING = 100
+THREADS = 10
+TICK = 0.001
+
+
+@frozen
+class Row:
+    """A line of the table: the kernel's figure, the one it is compared with, and the ratio to reach."""
+
+    title: str
+    figure: str
+    beside: str
+    target: float | None = None
+    unit: str = "us"
+
+
+ROWS = [
+    Row("tell", "def tell", "pykka tell", 7),
+    Row("ask", "def ask", "pykka ask", 50),
+    Row("pipelined asks", "def pipelined", "pykka pipelined", 10),
+    Row("start + first reply + stop", "def life", "pykka life", 25),
+    Row("ring of 100, a hop", "def ring", "pykka ring", 40),
+    Row("ten threads asking", "def threads", "pykka threads"),
+    Row("memory of an idle actor", "def memory", "pykka memory", 16, "KB"),
+    Row("tell, async def", "async tell", "pykka tell"),
+    Row("ask, async def, beside a channel round trip", "async ask", "limit channel round trip", 1),
+    Row("pipelined asks, async def", "async pipelined", "pykka pipelined"),
+    Row("start + first reply + stop, async def", "async life", "pykka life"),
+    Row("ring of 100, a hop, async def", "async ring", "pykka ring"),
+    Row("ten threads asking, async def", "async threads", "pykka threads"),
+    Row("memory of an idle actor with a task", "async memory", "pykka memory", unit="KB"),
+]
+LATENESS_TARGET = 0.005
+
+
+# --- measuring ---------------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """The time of `count` operations in a block, as seconds for one of them; of several rounds the best."""
+
+    def __init__(self, figures: Figures, name: str, count: int) -> None:
+        self._figures, self._name, self._count = figures, name, count
+
+    def __enter__(self) -> None:
+        gc.collect()
+        self._began = time.perf_counter()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            seconds = (time.perf_counter() - self._began) / self._count
+            self._figures[self._name] = min(seconds, self._figures.get(self._name, seconds))
+
+
+def _resident() -> int:
+    """Bytes of this process that are in memory."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+# --- the kernel --------------------------------------------------------------------------------------------------
+
+
+class Echo(TrioActor):
+    """Answers what it is asked."""
+
+    def on_receive(self, message: Any) -> Any:
+        """Answer."""
+        return message
+
+
+class AsyncEcho(TrioActor):
+    """The same with an `async def` handler, which awaits nothing."""
+
+    async def on_receive(self, message: Any) -> Any:
+        """Answer."""
+        return message
+
+
+class Link(TrioActor):
+    """Passes a token on in a ring, until it has gone far enough."""
+
+    after: ActorRef[Any]
+    arrived: trio.Event
+
+    def on_receive(self, left: int) -> Any:
+        """Pass the token on."""
+        if left:
+            self.after.tell(left - 1)
+        else:
+            self.arrived.set()
+
+
+class AsyncLink(Link):
+    """The same with an `async def` handler, which awaits nothing."""
+
+    async def on_receive(self, left: int) -> None:
+        """Pass the token on."""
+        if left:
+            self.after.tell(left - 1)
+        else:
+            self.arrived.set()
+
+
+KINDS = {"def": (Echo, Link), "async": (AsyncEcho, AsyncLink)}
+
+
+async def _measure_messages(figures: Figures, kind: str, cls: type[TrioActor], size: Size) -> None:
+    async with ActorSystem() as system:
+        ref = await system.spawn(cls)
+        await ref.ask(0)
+        with Watch(figures, f"{kind} tell", size.messages):
+            for _ in range(size.messages):
+                ref.tell(1)
+            await ref.ask(2)
+        with Watch(figures, f"{kind} ask", size.messages):
+            for _ in range(size.messages):
+                await ref.ask(1)
+        with Watch(figures, f"{kind} pipelined", size.messages):
+            for _ in range(size.messages // 1000):
+                for reply in [ref.ask(number) for number in range(1000)]:
+                    await reply
+        with Watch(figures, f"{kind} life", size.lives):
+            for _ in range(size.lives):
+                one = await system.spawn(cls)
+                await one.ask(1)
+                await one.stop()
+
+
+async def _measure_ring(figures: Figures, kind: str, cls: type[Link], size: Size) -> None:
+    async with ActorSystem() as system:
+        refs = [await system.spawn(cls) for _ in range(RING)]
+        for ref, after in zip(refs, [*refs[1:], refs[0]], strict=True):
+            ref._cell.actor.after, ref._cell.actor.arrived = after, trio.Event()  # noqa: SLF001  # not measured
+            await ref.ask(0)
+        arrived = trio.Event()
+        for ref in refs:
+            ref._cell.actor.arrived = arrived  # noqa: SLF001  # as above
+        with Watch(figures, f"{kind} ring", size.messages):
+            refs[0].tell(size.messages)
+            await arrived.wait()
+
+
+async def _measure_memory(figures: Figures, kind: str, cls: type[TrioActor], size: Size) -> None:
+    async with ActorSystem() as system:
+        await (await system.spawn(cls)).ask(0)
+        gc.collect()
+        before = _resident()
+        refs = [await system.spawn(cls) for _ in range(size.crowd)]
+        if cls is AsyncEcho:
+            for ref in refs:
+                await ref.ask(0)
+        gc.collect()
+        figures[f"{kind} memory"] = (_resident() - before) / size.crowd
+
+
+def _measure_threads(figures: Figures, name: str, ask: Callable[[int], object], each: int) -> None:
+    def run() -> None:
+        for number in range(each):
+            ask(number)
+
+    threads = [threading.Thread(target=run) for _ in range(THREADS)]
+    with Watch(figures, name, each * THREADS):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+async def _measure_fairness(figures: Figures, size: Size) -> None:
+    """How late a timer is on a loop whose one actor has been told a flood of messages, and how late by itself."""
+    async with ActorSystem() as system:
+        ref = await system.spawn(Echo)
+        for number in range(size.flood):
+            ref.tell(number)
+        drained = ref.ask("last")
+        beside = await _lateness(drained.done)
+    ticks = iter(beside)
+    alone = await _lateness(lambda: next(ticks, None) is None)
+    figures["fairness p99"] = sorted(beside)[int(len(beside) * 0.99)]
+    figures["fairness alone"] = sorted(alone)[int(len(alone) * 0.99)]
+
+
+async def _lateness(enough: Callable[[], bool]) -> list[float]:
+    late = []
+    while not enough():
+        due = trio.current_time() + TICK
+        await trio.sleep_until(due)
+        late.append(trio.current_time() - due)
+    return late
+
+
+def measure_kernel(size: Size) -> Figures:
+    """All of the kernel's figures."""
+    figures: Figures = {}
+    for kind, (echo, link) in KINDS.items():
+        trio.run(_measure_memory, figures, kind, echo, size)
+        for _ in range(size.rounds):
+            trio.run(_measure_messages, figures, kind, echo, size)
+            trio.run(_measure_ring, figures, kind, link, size)
+            with ActorSystem.on_thread() as system:
+                _measure_threads(figures, f"{kind} threads", system.spawn(echo).get().ask, size.messages // 100)
+    trio.run(_measure_fairness, figures, size)
+    return figures
+
+
+# --- Pykka -------------------------------------------------------------------------------------------------------
+
+
+class ThreadEcho(pykka.ThreadingActor):
+    """Answers what it is asked."""
+
+    def on_receive(self, message: Any) -> Any:
+        """Answer."""
+        return message
+
+
+class ThreadLink(pykka.ThreadingActor):
+    """Passes a token on in a ring, until it has gone far enough."""
+
+    after: pykka.ActorRef[Any]
+
+    def __init__(self, arrived: threading.Event) -> None:
+        super().__init__()
+        self.arrived = arrived
+
+    def on_receive(self, left: int) -> None:
+        """Pass the token on."""
+        if left:
+            self.after.tell(left - 1)
+        else:
+            self.arrived.set()
+
+
+def measure_pykka(size: Size) -> Figures:
+    """The figures of Pykka's actors on threads."""
+    figures: Figures = {}
+    try:
+        _measure_pykka_memory(figures, size)
+        for _ in range(size.rounds):
+            _measure_pykka_messages(figures, size)
+            _measure_pykka_ring(figures, size)
+            pykka.ActorRegistry.stop_all()
+    finally:
+        pykka.ActorRegistry.stop_all()
+    return figures
+
+
+def _measure_pykka_memory(figures: Figures, size: Size) -> None:
+    ThreadEcho.start().ask(0)
+    gc.collect()
+    before = _resident()
+    for _ in range(size.crowd):
+        ThreadEcho.start()
+    figures["pykka memory"] = (_resident() - before) / size.crowd
+    pykka.ActorRegistry.stop_all()
+
+
+def _measure_pykka_messages(figures: Figures, size: Size) -> None:
+    ref = ThreadEcho.start()
+    with Watch(figures, "pykka tell", size.messages):
+        for _ in range(size.messages):
+            ref.tell(1)
+        ref.ask(2)
+    with Watch(figures, "pykka ask", size.messages):
+        for _ in range(size.messages):
+            ref.ask(1)
+    with Watch(figures, "pykka pipelined", size.messages):
+        for _ in range(size.messages // 1000):
+            pykka.get_all([ref.ask(number, block=False) for number in range(1000)])
+    with Watch(figures, "pykka life", size.lives):
+        for _ in range(size.lives):
+            one = ThreadEcho.start()
+            one.ask(1)
+            one.stop()
+    _measure_threads(figures, "pykka threads", ref.ask, size.messages // 10)
+
+
+def _measure_pykka_ring(figures: Figures, size: Size) -> None:
+    arrived = threading.Event()
+    refs = [ThreadLink.start(arrived) for _ in range(RING)]
+    for ref, after in zip(refs, [*refs[1:], refs[0]], strict=True):
+        ref.proxy().after = after
+    with Watch(figures, "pykka ring", size.messages):
+        refs[0].tell(size.messages)
+        arrived.wait()
+
+
+# --- limits ------------------------------------------------------------------------------------------------------
+
+
+def measure_limits(size: Size) -> Figures:
+    """What the parts cost of which any actor runtime here has to be made."""
+    figures: Figures = {}
+    for _ in range(size.rounds):
+        _measure_deque(figures, size.messages)
+        asyncio.run(_measure_asyncio_queue(figures, size.messages))
+        trio.run(_measure_trio, figures, size.messages)
+    return figures
+
+
+def _measure_deque(figures: Figures, count: int) -> None:
+    inbox: deque[int] = deque()
+    with Watch(figures, "limit deque and a call", count):
+        for number in range(count):
+            inbox.append(number)
+            _handle(inbox.popleft())
+
+
+def _handle(message: int) -> int:
+    return message
+
+
+async def _measure_asyncio_queue(figures: Figures, count: int) -> None:
+    there: asyncio.Queue[int] = asyncio.Queue()
+    back: asyncio.Queue[int] = asyncio.Queue()
+
+    async def serve() -> None:
+        while True:
+            await back.put(await there.get())
+
+    server = asyncio.create_task(serve())
+    with Watch(figures, "limit asyncio.Queue round trip", count):
+        for number in range(count):
+            await there.put(number)
+            await back.get()
+    server.cancel()
+
+
+async def _measure_trio(figures: Figures, count: int) -> None:
+    with Watch(figures, "limit Trio checkpoint", count):
+        for _ in range(count):
+            await trio.lowlevel.checkpoint()
+    there, requests = trio.open_memory_channel[int](1)
+    answers, back = trio.open_memory_channel[int](1)
+
+    async def serve() -> None:
+        async for number in requests:
+            await answers.send(number)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        with Watch(figures, "limit channel round trip", count):
+            for number in range(count):
+                await there.send(number)
+                await back.receive()
+        nursery.cancel_scope.cancel()
+
+
+# --- the runs and the table --------------------------------------------------------------------------------------
+
+SIDES: dict[str, Callable[[Size], Figures]] = {
+    "kernel": measure_kernel,
+    "pykka": lambda size: measure_pykka(size.threaded),
+    "limits": measure_limits,
+}
+
+
+def _run(side: str, *, quick: bool) -> Figures:
+    """Measure one side once, in a process of its own."""
+    command = [sys.executable, "-m", "bench", "actors", "--side", side, *(["--quick"] if quick else [])]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)  # noqa: S603  # this program itself
+    return dict(json.loads(done.stdout))
+
+
+def _medians(runs: int, *, quick: bool) -> Figures:
+    """Run all sides in turn, several times; the median of each figure."""
+    found: dict[str, list[float]] = {}
+    for _ in range(runs):
+        for side in SIDES:
+            for name, value in _run(side, quick=quick).items():
+                found.setdefault(name, []).append(value)
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def _compared(figures: Figures) -> Iterator[tuple[Row, float, float, float]]:
+    for row in ROWS:
+        ours, theirs = figures[row.figure], figures[row.beside]
+        yield row, ours, theirs, theirs / ours
+
+
+def _show(figures: Figures, console: Console) -> None:
+    table = Table(title="the kernel beside Pykka", caption="times per operation in microseconds, memory in KB")
+    for heading in ("", "kernel", "beside", "ratio", "target"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for row, ours, theirs, ratio in _compared(figures):
+        scale = 1 / 1024 if row.unit == "KB" else 1e6
+        target = "" if row.target is None else f"{row.target:g}x {'reached' if ratio >= row.target else 'MISSED'}"
+        table.add_row(row.title, f"{ours * scale:.2f}", f"{theirs * scale:.2f}", f"{ratio:.1f}x", target)
+    console.print(table)
+    limits = Table(title="limits, microseconds")
+    for name, value in figures.items():
+        if name.startswith("limit "):
+            limits.add_row(name.removeprefix("limit "), f"{value * 1e6:.2f}")
+    console.print(limits)
+    late, alone = figures["fairness p99"], figures["fairness alone"]
+    console.print(
+        f"a timer beside a flood is late by {late * 1e3:.2f} ms at p99 (by itself {alone * 1e3:.2f}); "
+        f"target {LATENESS_TARGET * 1e3:g} ms: {'reached' if late <= LATENESS_TARGET else 'MISSED'}"
+    )
+
+
+def _missed(figures: Figures) -> list[str]:
+    missed = [row.title for row, _, _, ratio in _compared(figures) if row.target is not None and ratio < row.target]
+    return missed + (["fairness"] if figures["fairness p99"] > LATENESS_TARGET else [])
+
+
+@click.command(help=__doc__)
+@click.option("--quick", is_flag=True, help="Small sizes, one run: shows that it works; its figures mean little.")
+@click.option("--runs", default=5, show_default=True, help="Processes for each side.")
+@click.option("--check", is_flag=True, help="Fail if a target is missed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON, in seconds and bytes.")
+@click.option("--side", type=click.Choice(list(SIDES)), hidden=True, help="Measure one side in this process.")
+def main(*, quick: bool, runs: int, check: bool, as_json: bool, side: str | None) -> None:
+    """Measure, and show the table."""
+    if side is not None:
+        print(json.dumps(SIDES[side](QUICK if quick else FULL)))
+        return
+    figures = _medians(1 if quick else runs, quick=quick)
+    if as_json:
+        print(json.dumps(figures))
+    else:
+        _show(figures, Console())
+    if check and (missed := _missed(figures)):
+        raise click.ClickException(f"missed: {', '.join(missed)}")
