@@ -11,6 +11,7 @@ from quiesce.actors.results import Result
 from quiesce.actors.runtime import Runtime
 from quiesce.actors.sources import Sources
 from quiesce.actors.stores import MemoryStore, SqliteStore, Store
+from quiesce.actors.supervised import agent_spec
 from quiesce.actors.tools import Tool, Toolbox, tool
 from quiesce.protocol.errors import (
     InputDropped,
@@ -50,6 +51,7 @@ __all__ = [
     "Toolbox",
     "Turn",
     "TurnFailed",
+    "agent_spec",
     "call",
     "fail",
     "fork_session",

@@ -1,19 +1,22 @@
-"""`Agent`: the handle a user holds. Three actors stand behind it; it owns the order in which they stop."""
+"""`Agent`: the handle a user holds. Three actors under a supervisor stand behind it (see `supervised.py`)."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import trio
+from attrs import frozen
 from pykka import ActorDeadError
 
 from quiesce.actors.fork import fork_session
 from quiesce.actors.inside import refuse_inside
+from quiesce.actors.kernel import ChildNotFoundError, WhichChildren
 from quiesce.actors.options import check_count, check_text, listed
 from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.events import OpaqueBlock, ReasoningBlock, TextBlock, ToolCallBlock, UserMessage
 from quiesce.protocol.history import sendable
+from quiesce.protocol.message import Message
 from quiesce.protocol.messages import (
     Cancel,
     Deliver,
@@ -27,6 +30,7 @@ from quiesce.protocol.messages import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
+    from typing import Self
 
     from quiesce.actors.kernel import ActorRef
     from quiesce.actors.scheduler import SchedulerActor
@@ -39,17 +43,27 @@ if TYPE_CHECKING:
     from quiesce.protocol.messages import Receipt, SchedulerStatistics, Turn
     from quiesce.protocol.model import Visible
 
-__all__ = ["Agent", "Content"]
+__all__ = ["Agent", "Content", "ReadAgent"]
+
+R = TypeVar("R")
 
 Content: TypeAlias = "str | Iterable[Block]"
 """What a user says: text, or content blocks."""
 
 
-class Agent:
-    """One session and the three actors that run it. Made by `Runtime.agent`.
+@frozen
+class ReadAgent(Message["Agent"]):
+    """Asked of the supervisor of an agent's three actors: the handle."""
 
-    Every method may be called from any task of the runtime's loop. Once the agent is closed, or one of its actors has
-    crashed, they raise `pykka.ActorDeadError`; open the session again to go on.
+
+class Agent:
+    """One session and the three actors that run it. Made by `Runtime.agent`; by `Agent.of` in a tree of your own.
+
+    Every method may be called from any task of the runtime's loop. When one of the actors crashes its supervisor starts
+    it again: the running turn is closed as interrupted and whoever waits for it gets the failure, queued input stays
+    for the next waking one, and what is asked meanwhile waits. Once the agent is closed, or has crashed more than 3
+    times in 5 seconds and given up, the methods raise `pykka.ActorDeadError`, whose cause is the failure; open the
+    session again to go on.
 
     Cancelling a wait (`send`, `wait`) ends the wait, not the turn: `cancel` ends the turn.
 
@@ -62,26 +76,48 @@ class Agent:
         session_id: str,
         *,
         store: Store,
+        tree: ActorRef[Any],
         session: ActorRef[SessionActor],
         scheduler: ActorRef[SchedulerActor],
         driver: ActorRef[StepDriverActor],
         sources: Sources,
-        on_closed: Callable[[Agent], object],
     ) -> None:
         self.session_id = session_id
         self._store = store
+        self._tree = tree
         self._session = session
         self._scheduler = scheduler
         self._driver = driver
         self._sources = sources
-        self._on_closed = on_closed
+        self._on_closed: Callable[[Agent], object] = lambda _: None
+
+    @classmethod
+    async def of(cls, supervisor: ActorRef[Any], session_id: str) -> Self:
+        """The handle of the agent that `supervisor`, a ref, has as a child, put there as an `agent_spec`.
+
+        Raises `ChildNotFoundError` if it has none of that session, or one that is down.
+        """
+        for child in await supervisor.ask(WhichChildren()):
+            if child.id == session_id and child.ref is not None:
+                agent: Self = await child.ref.ask(ReadAgent())
+                return agent
+        raise ChildNotFoundError(session_id)
 
     def __repr__(self) -> str:
         return f"<Agent {self.session_id!r} {'open' if self.is_alive() else 'closed'}>"
 
     def is_alive(self) -> bool:
-        """Whether all three actors are running."""
-        return all(ref.is_alive() for ref in (self._session, self._scheduler, self._driver))
+        """Whether all three actors are running, or being started again."""
+        return all(ref.is_alive() for ref in (self._tree, self._session, self._scheduler, self._driver))
+
+    async def _ask(self, ref: ActorRef[Any], message: Message[R]) -> R:
+        """Ask one of the actors; if the agent is dead because it gave up, the error says why."""
+        try:
+            return await ref.ask(message)
+        except ActorDeadError as error:
+            if error.__cause__ is None and not self.is_alive():
+                await self._tree.ask(ReadAgent())  # raises, with the cause
+            raise
 
     # --- input -------------------------------------------------------------------------------------------------
 
@@ -113,7 +149,7 @@ class Agent:
 
     async def _deliver(self, content: Content, target: Target, *, wake: bool) -> Receipt:
         message = UserMessage(_blocks(content), {"kind": "user"}, "user", self._sources.mint())
-        return await self._driver.ask(Deliver(message, target, wake))
+        return await self._ask(self._driver, Deliver(message, target, wake))
 
     # --- turns -------------------------------------------------------------------------------------------------
 
@@ -126,30 +162,31 @@ class Agent:
         """
         check_text("cause", cause)
         refuse_inside(self._session, "cancel")
-        await self._driver.ask(Cancel(cause, keep_inbox))
+        await self._ask(self._driver, Cancel(cause, keep_inbox))
         return await self.wait()
 
     async def wait(self) -> Turn | None:
         """Wait until no turn is running or due. The last turn that ended since the agent was opened, if any did."""
         refuse_inside(self._session, "wait")
-        return await self._driver.ask(WhenIdle())
+        return await self._ask(self._driver, WhenIdle())
 
     # --- reading -----------------------------------------------------------------------------------------------
 
     async def history(self) -> tuple[Visible, ...]:
         """The messages as the next request will have them, apart from input that is still queued."""
-        view = await self._session.ask(ReadHistory())
+        view = await self._ask(self._session, ReadHistory())
         return sendable(view.entries, in_order=view.in_order)
 
     async def events(self, from_seq: int = 0) -> AsyncIterator[Event]:
-        """The log from `from_seq` on: what is there, then each event as it is committed, until the agent stops.
+        """The log from `from_seq` on: what is there, then each event as it is committed, until the session stops.
 
-        Events that the reader does not take wait in memory. Raises `InvalidInput` for a `from_seq` that cannot be,
-        and `StoreError` or `UnreadableLog` if what is there cannot be read.
+        It also ends when the session crashes: read on from the event after the last one. Events that the reader does
+        not take wait in memory. Raises `InvalidInput` for a `from_seq` that cannot be, and `StoreError` or
+        `UnreadableLog` if what is there cannot be read.
         """
         check_count("from_seq", from_seq, least=0)
         send, receive = trio.open_memory_channel["Event"](float("inf"))
-        live_from = await self._session.ask(Subscribe(_Feed(send)))
+        live_from = await self._ask(self._session, Subscribe(_Feed(send)))
         with receive:
             for event in await self._store.read(self.session_id, from_seq, live_from):
                 yield event
@@ -159,7 +196,7 @@ class Agent:
 
     async def statistics(self) -> SchedulerStatistics:
         """What the scheduler counts."""
-        return await self._scheduler.ask(ReadStatistics())
+        return await self._ask(self._scheduler, ReadStatistics())
 
     async def fork(self, new_id: str | None = None, *, at: int | None = None) -> str:
         """Fork this session up to event `at` (by default the last); return the new session's id. See `fork_session`."""
@@ -180,9 +217,11 @@ class Agent:
                 await self._driver.ask(WhenIdle())
         finally:
             with trio.CancelScope(shield=True):
-                for ref in (self._driver, self._scheduler, self._session):
-                    await ref.aclose()
+                await self._tree.aclose()
             self._on_closed(self)
+
+    def _tell_when_closed(self, on_closed: Callable[[Agent], object]) -> None:
+        self._on_closed = on_closed
 
 
 class _Feed:

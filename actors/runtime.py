@@ -1,53 +1,44 @@
-"""`Runtime`: many agents, one store. It opens sessions, creating or repairing them, and closes them in order."""
+"""`Runtime`: many agents, one store, one root supervisor. It opens sessions, and closes them in order."""
 
 from __future__ import annotations
 
 import os
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 import trio
 from pykka import ActorDeadError
 
-from quiesce.actors.agent import Agent
-from quiesce.actors.attempts import RetryPolicy
-from quiesce.actors.dispatch import Workshop
-from quiesce.actors.fork import fork_session, release
-from quiesce.actors.hooks import HookChain
-from quiesce.actors.kernel import ActorSystem, TrioActor
-from quiesce.actors.options import check_count, check_instance, check_seconds, listed
-from quiesce.actors.scheduler import SchedulerActor
-from quiesce.actors.session import SessionActor, SessionState
+from quiesce.actors.agent import ReadAgent
+from quiesce.actors.fork import fork_session
+from quiesce.actors.kernel import ActorSystem, ChildSpec, ChildStartError, Decline, DynamicSupervisor, StartChild
+from quiesce.actors.options import check_instance
 from quiesce.actors.sources import Sources
-from quiesce.actors.step_driver import StepDriverActor
 from quiesce.actors.stores import SqliteStore, Store
-from quiesce.actors.tools import Toolbox
-from quiesce.actors.turn import Brain
-from quiesce.protocol.errors import InvalidInput
+from quiesce.actors.supervised import AgentSupervisor, plan
+from quiesce.protocol.errors import InvalidInput, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from os import PathLike
 
-    from quiesce.actors.attempts import Model
+    from quiesce.actors.agent import Agent
+    from quiesce.actors.attempts import Model, RetryPolicy
     from quiesce.actors.hooks import Hooks
-    from quiesce.actors.kernel import ActorRef, Reply
-    from quiesce.actors.stores import Writer
+    from quiesce.actors.kernel import ActorRef
+    from quiesce.actors.supervised import Plan
     from quiesce.actors.tools import AnyTool
 
 __all__ = ["Runtime"]
-
-A = TypeVar("A", bound=TrioActor)
-_PIECE: Final = 1000
-"""How many events are read and replayed at a time: a few milliseconds of work."""
 
 
 class Runtime:
     """Runs agents on one store. Use `Runtime.open`."""
 
-    def __init__(self, store: Store, system: ActorSystem, sources: Sources) -> None:
+    def __init__(self, store: Store, system: ActorSystem, root: ActorRef[DynamicSupervisor], sources: Sources) -> None:
         self.store = store
         self._system = system
+        self._root = root
         self._sources = sources
         self._agents: dict[str, Agent] = {}
         self._being_opened: set[str] = set()
@@ -67,7 +58,7 @@ class Runtime:
         if sources is not None:
             check_instance("sources", sources, Sources)
         async with _as_store(store) as opened, ActorSystem(name="quiesce") as system:
-            runtime = cls(opened, system, sources or Sources())
+            runtime = cls(opened, system, await system.spawn(DynamicSupervisor), sources or Sources())
             try:
                 yield runtime
             finally:
@@ -110,37 +101,48 @@ class Runtime:
         Cancelled, it leaves nothing open behind.
 
         """
-        toolbox, chain = Toolbox(listed("tools", tools)), HookChain(listed("hooks", hooks))
-        brain = Brain(session_id, model, toolbox.specs(), system, max_steps, RetryPolicy() if retry is None else retry)
-        check_count("max_parallel", max_parallel)
-        check_seconds("drain_grace", drain_grace)
-        async with self._opening(session_id), AsyncExitStack() as undo:
-            writer = await self.store.open(session_id, takeover=takeover, header={"createdAt": self._sources.now()})
-            undo.push_async_callback(release, writer)
-            state = await self._replayed(writer)
-            session = await _started(undo, self._system.spawn(SessionActor, writer, state, self._sources))
-            workshop = Workshop(
-                session_id=session_id,
-                session=session,
-                toolbox=toolbox,
-                hooks=chain,
-                sources=self._sources,
-                max_parallel=max_parallel,
-                drain_grace=drain_grace,
-            )
-            scheduler = await _started(undo, self._system.spawn(SchedulerActor, workshop))
-            driver = await _started(undo, self._system.spawn(StepDriverActor, session, scheduler, brain, self._sources))
-            undo.pop_all()
-        agent = self._agents[session_id] = Agent(
+        made = plan(
             session_id,
             store=self.store,
-            session=session,
-            scheduler=scheduler,
-            driver=driver,
+            model=model,
+            tools=tools,
+            hooks=hooks,
+            system=system,
+            max_parallel=max_parallel,
+            max_steps=max_steps,
+            drain_grace=drain_grace,
+            retry=retry,
+            takeover=takeover,
             sources=self._sources,
-            on_closed=self._forget,
         )
+        async with self._opening(session_id):
+            agent = await self._started(_Start(made))
+            self._agents[session_id] = agent
+        agent._tell_when_closed(self._forget)  # noqa: SLF001 - the handle and its runtime are one mechanism
         return agent
+
+    async def _started(self, start: _Start) -> Agent:
+        """Start the agent's tree. Raises what kept it from starting; cancelled, it leaves nothing running."""
+        # An agent that gives up is forgotten, and takes nobody else down.
+        spec = ChildSpec(start.plan.lease.session_id, start, restart="temporary", kind="supervisor")
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._root.is_alive():
+            raise StoreError("the runtime is closed")
+        starting = self._root.ask(StartChild(spec))
+        try:
+            tree = await starting
+            assert tree is not None  # only an unwanted one declines
+            return await tree.ask(ReadAgent())
+        except ChildStartError as error:
+            raise _root_cause(error) from None
+        except BaseException as error:
+            with trio.CancelScope(shield=True):  # nobody would stop what nobody waited for
+                await start.undo()
+                with suppress(Exception):  # what became of it no longer matters
+                    await starting
+            if isinstance(error, ActorDeadError):
+                await trio.lowlevel.checkpoint_if_cancelled()  # it was stopped because the runtime is being cancelled
+            raise
 
     @asynccontextmanager
     async def _opening(self, session_id: str) -> AsyncIterator[None]:
@@ -153,7 +155,7 @@ class Runtime:
             self._being_opened.discard(session_id)
 
     async def _make_room(self, session_id: str) -> None:
-        """Close what is left of an agent of that session that crashed."""
+        """Close what is left of an agent of that session that gave up."""
         if session_id in self._being_opened:
             raise InvalidInput(f"session_id: {session_id!r} is being opened in this runtime already")
         if (agent := self._agents.get(session_id)) is None:
@@ -161,14 +163,6 @@ class Runtime:
         if agent.is_alive():
             raise InvalidInput(f"session_id: {session_id!r} is open in this runtime already")
         await agent.close()
-
-    async def _replayed(self, writer: Writer) -> SessionState:
-        """The state after the stored log, read piece by piece: other tasks have their turn, and no piece is kept."""
-        state = SessionState()
-        for start in range(0, writer.next_seq, _PIECE):
-            for event in await self.store.read(writer.session_id, start, start + _PIECE):
-                state.watch(event)
-        return state
 
     async def fork(self, session_id: str, new_id: str | None = None, *, at: int | None = None) -> str:
         """Fork a session; see `fork_session`."""
@@ -193,19 +187,30 @@ def _as_store(store: object) -> Store:
     return SqliteStore(store)
 
 
-async def _started(undo: AsyncExitStack, spawning: Reply[ActorRef[A]]) -> ActorRef[A]:
-    """The actor, which `undo` will stop. Shielded: it starts soon, and nobody would stop what nobody waited for."""
-    try:
-        with trio.CancelScope(shield=True):
-            ref = await spawning
-    except ActorDeadError:
-        await trio.lowlevel.checkpoint_if_cancelled()  # it was stopped because the runtime is being cancelled
-        raise
-    undo.push_async_callback(_stop, ref)
-    await trio.lowlevel.checkpoint_if_cancelled()
-    return ref
+class _Start:
+    """One opening of an agent: makes its tree, unless nobody wants it any more."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._unwanted = False
+        self._tree: ActorRef[AgentSupervisor] | None = None
+
+    def __call__(self) -> AgentSupervisor:
+        if self._unwanted:
+            raise Decline
+        tree = AgentSupervisor(self.plan)
+        self._tree = tree.actor_ref
+        return tree
+
+    async def undo(self) -> None:
+        """Stop what was started, or have it not started."""
+        self._unwanted = True
+        if self._tree is not None:
+            await self._tree.stop(block=False, now=True)
 
 
-async def _stop(ref: ActorRef[Any]) -> None:
-    with trio.CancelScope(shield=True):  # no actor may outlive its cancelled owner
-        await ref.aclose()
+def _root_cause(error: BaseException) -> BaseException:
+    """What kept an agent from starting, without the supervisors that say which child it was."""
+    while isinstance(error, ChildStartError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error

@@ -1,9 +1,15 @@
-"""SchedulerActor: runs the calls of one step, one batch at a time, and answers when it is quiescent (G2)."""
+"""SchedulerActor: runs the calls of one step, one batch at a time, and answers when it is quiescent (G2).
+
+When it crashes its work is cancelled and waited for before it is started again. Started again, it refuses batches until
+a driver has asked whether it is quiescent: what waited in its inbox meanwhile is of a turn that is over.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
+
+from pykka import ActorDeadError
 
 from quiesce.actors.dispatch import BatchRun
 from quiesce.actors.inside import inside
@@ -25,6 +31,7 @@ class SchedulerActor(TrioActor):
     def __init__(self, workshop: Workshop) -> None:
         super().__init__()
         self._workshop = workshop
+        self._greeted = self.actor_ref.incarnation == 1
         self._running: BatchRun | None = None
         self._quiet: list[Reply[Quiescent]] = []
         self._counts: Counter[str] = Counter()
@@ -32,6 +39,8 @@ class SchedulerActor(TrioActor):
     @receive(RunCalls)
     def run_calls(self, message: RunCalls) -> None:
         """Start the batch; its outcome is the reply."""
+        if not self._greeted:
+            raise ActorDeadError("the scheduler was started again, and the turn of these calls is over")
         if self._running is not None:
             raise InvalidInput("RunCalls: a batch of this session is running already")
         self._running = BatchRun(message, self._workshop, self.start_soon, self._counts)
@@ -46,6 +55,7 @@ class SchedulerActor(TrioActor):
     @receive(Quiesce)
     def quiesce(self, message: Quiesce) -> None:
         """Answer at once if nothing runs, else abort the batch and answer when it is quiescent."""
+        self._greeted = True
         reply = self.take_reply(message)
         if self._running is None:
             reply.set(Quiescent())

@@ -6,6 +6,9 @@ is admitted against the tail. When the store refuses an append, the tail falls b
 handed over behind it does not fit any more, is refused by the store in its turn, and is answered with the first error.
 
 The order that it guarantees for each append: durable, then observers are told, then the appender gets its reply.
+
+Under a supervisor it is a `ResumedSession`, which takes the lease and replays the log whenever it starts. What the
+store still says to an incarnation that crashed is not meant for the next one, which has read it in the log.
 """
 
 from __future__ import annotations
@@ -42,11 +45,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from quiesce.actors.kernel import Reply
+    from quiesce.actors.lease import Lease
     from quiesce.actors.sources import Sources
     from quiesce.actors.stores import Writer
     from quiesce.protocol.events import Draft, Event
 
-__all__ = ["SessionActor", "SessionState"]
+__all__ = ["ResumedSession", "SessionActor", "SessionState"]
 
 
 @define
@@ -74,8 +78,9 @@ class SessionState:
 
 @frozen
 class _Stored(Message[None]):
-    """The store has answered for one append."""
+    """The store has answered for one append of one incarnation."""
 
+    asker: SessionActor
     events: tuple[Event, ...]
     generation: int
     reply: Reply[Committed]
@@ -87,15 +92,21 @@ class SessionActor(TrioActor):
 
     def __init__(self, writer: Writer, state: SessionState, sources: Sources) -> None:
         super().__init__()
-        self._writer = writer
-        self._state = state
+        self._begin_at(writer, state)
+        self._remember_nothing(sources)
+
+    def _remember_nothing(self, sources: Sources) -> None:
         self._sources = sources
-        self._tail = state.log.copy()
         self._generation = 0
         self._refusal: Exception = StoreError("nothing was refused yet")
         self._in_flight = 0
         self._behind: list[Reply[Committed]] = []
         self._observers: list[Observer] = []
+
+    def _begin_at(self, writer: Writer, state: SessionState) -> None:
+        self._writer = writer
+        self._state = state
+        self._tail = state.log.copy()
 
     @receive(Append)
     def append(self, message: Append) -> None:
@@ -118,13 +129,16 @@ class SessionActor(TrioActor):
 
     @receive(Subscribe)
     def subscribe(self, message: Subscribe) -> int:
-        """The observer is told of each event once, in log order."""
-        self._observers.append(message.observer)
+        """The observer is told of each event once, in log order, however often it subscribes."""
+        if not any(known is message.observer for known in self._observers):
+            self._observers.append(message.observer)
         return self._state.log.next_seq
 
     @receive(_Stored)
     def stored(self, message: _Stored) -> None:
         """An append is durable, or refused."""
+        if message.asker is not self:
+            return
         self._in_flight -= 1
         if message.error is None:
             self._commit(message)
@@ -137,13 +151,16 @@ class SessionActor(TrioActor):
 
     async def on_stop(self) -> None:
         """Tell the observers that no event will follow, and give the lease back."""
-        self._tell(SessionStopped())
+        await self._stop(None)
+
+    async def on_failure(self, _kind: object, failure: BaseException | None, _trace: object) -> None:
+        """As `on_stop`, after a crash."""
+        await self._stop(failure)
+
+    async def _stop(self, failure: BaseException | None) -> None:
+        self._tell(SessionStopped(failure))
         with trio.CancelScope(shield=True):  # a lease outlives its cancelled owner, unless it is given back
             await self._writer.release()
-
-    async def on_failure(self, *_: object) -> None:
-        """As `on_stop`, after a crash."""
-        await self.on_stop()
 
     def _store(self, message: Message[Committed], drafts: Sequence[Draft], time: int) -> None:
         for item in drafts:
@@ -172,7 +189,7 @@ class SessionActor(TrioActor):
         error: Exception | None,
     ) -> None:
         with suppress(ActorDeadError):  # the reply was failed when the actor stopped
-            self.actor_ref.tell(_Stored(events, generation, reply, error))
+            self.actor_ref.tell(_Stored(self, events, generation, reply, error))
 
     def _fall_back(self, generation: int, error: Exception) -> Exception:
         """Drop what was assumed on top of a failed append, once for all that were in flight with it.
@@ -191,3 +208,19 @@ class SessionActor(TrioActor):
                 observer.tell(message)
             except Exception:  # noqa: BLE001 - an observer that cannot be told must not harm the log; it is dropped
                 self._observers.remove(observer)
+
+
+class ResumedSession(SessionActor):
+    """A session that takes its lease and replays its log when it starts, so that it can be started again.
+
+    Starting it raises what `Lease.resume` raises.
+    """
+
+    def __init__(self, lease: Lease, sources: Sources) -> None:
+        TrioActor.__init__(self)
+        self._lease = lease
+        self._remember_nothing(sources)
+
+    async def on_start(self) -> None:
+        """Wait for the lease and the log."""
+        self._begin_at(*await self._lease.resume())

@@ -7,7 +7,8 @@ Its rules (behaviour: turns):
    of its own is waking by nature; input for the next step is if whoever delivered it says so.
 3. After a turn that failed, was aborted or blocked, what is queued is parked until the next waking input. Whoever waits
    for a parked input is told so; the input itself stays. A cancel that comes too late to abort the turn does the same.
-4. Started (again), it waits for a quiescent scheduler and closes what was left open before it does anything else.
+4. Started (again), it waits for a quiescent scheduler and closes what was left open before it does anything else. What
+   is queued then is parked; what its predecessor was asked for and did not answer has failed.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ __all__ = ["StepDriverActor"]
 
 @frozen
 class _Delivered(Message[None]):
-    """The log has answered for an input."""
+    """The log has answered for an input that one incarnation was handed."""
 
+    driver: StepDriverActor
     message: Deliver
     reply: Reply[Receipt]
     stored: Reply[Committed]
@@ -88,6 +90,7 @@ class StepDriverActor(TrioActor):
         self.log = LogState()
         self.inbox = Inbox()
         self._brain = brain
+        self._session_failure: BaseException | None = None
         self._waking: set[str] = set()
         self._running: TurnRun | None = None
         self._last: Turn | None = None
@@ -99,22 +102,26 @@ class StepDriverActor(TrioActor):
         """Rule 4."""
         await self.scheduler.ask(Quiesce())
         await self.session.ask(CloseOpenTurn("interrupted"))
-        self.log.next_seq = await self.session.ask(Subscribe(self.actor_ref))
-        view = await self.session.ask(ReadHistory())
+        subscribed, read = self.session.ask(Subscribe(self.actor_ref)), self.session.ask(ReadHistory())
+        self.log.next_seq = await subscribed
+        view = await read  # asked for at the same moment, so that no event comes between the two
         self.log.turn, self.inbox = view.turn, view.inbox
 
     # --- the log -----------------------------------------------------------------------------------------------
 
     @receive(EventsCommitted)
     def watch(self, message: EventsCommitted) -> None:
-        """Follow the committed log."""
+        """Follow the committed log. What comes late, for a predecessor, has been read already."""
         for event in message.events:
+            if event.seq < self.log.next_seq:
+                continue
             self.log.watch(event)
             self.inbox.observe(event)
 
     @receive(SessionStopped)
-    def session_stopped(self, _: SessionStopped) -> None:
+    def session_stopped(self, message: SessionStopped) -> None:
         """No event will follow; what still wants the session gets its own error."""
+        self._session_failure = message.failure
 
     @receive(_Sync)
     def synced(self, _: _Sync) -> None:
@@ -139,11 +146,13 @@ class StepDriverActor(TrioActor):
 
     def _stored(self, message: Deliver, reply: Reply[Receipt], stored: Reply[Committed]) -> None:
         with suppress(ActorDeadError):  # the reply was failed when the actor stopped
-            self.actor_ref.tell(_Delivered(message, reply, stored))
+            self.actor_ref.tell(_Delivered(self, message, reply, stored))
 
     @receive(_Delivered)
     def delivered(self, message: _Delivered) -> None:
         """Hand out the receipt, and wake for it (rule 2)."""
+        if message.driver is not self:
+            return
         request = message.message
         self._arriving[request.target] -= 1
         try:
@@ -188,12 +197,10 @@ class StepDriverActor(TrioActor):
 
     async def _turns(self, run: TurnRun) -> None:
         """Run turns while there is waking input (rules 2 and 3), then tell who waits for that."""
-        try:
-            while self._is_due():
-                await self._one_turn(run)
-                self._running = run = self._next_turn()
-        finally:
-            self._running = None
+        while self._is_due():
+            await self._one_turn(run)
+            self._running = run = self._next_turn()
+        self._running = None
         idlers, self._idlers = self._idlers, []
         for reply in idlers:
             reply.set(self._last)
@@ -216,7 +223,7 @@ class StepDriverActor(TrioActor):
             self._answer(self._park(run), _parked())
             self._answer(run.claimed, failed)
             if isinstance(failed, RecoveryFailed):
-                raise  # the log is closed to this driver: it crashes, and whoever resumes the session repairs it
+                raise  # the log is closed to this driver: it crashes, and the next one repairs the log or gives up
             return
         if turn.reason.kind not in _ON or run.cancellation.requested:
             await self._set_aside(run)
@@ -254,12 +261,21 @@ class StepDriverActor(TrioActor):
     # --- the end -----------------------------------------------------------------------------------------------
 
     def on_stop(self) -> None:
-        """Whoever still waits for a turn is told that it will not come."""
-        self._answer(list(self._waiters), ActorDeadError(f"{self.actor_ref} stopped before the turn ended"))
+        """Whoever still waits for a turn is told that it will not come; a colleague's crash is the cause."""
+        self._fail_waiters(self._colleagues_failure())
 
-    def on_failure(self, *_: object) -> None:
+    def on_failure(self, _kind: object, failure: BaseException | None, _trace: object) -> None:
         """As `on_stop`, after a crash."""
-        self.on_stop()
+        self._fail_waiters(failure)
+
+    def _colleagues_failure(self) -> BaseException | None:
+        failure = None if self._running is None else self._running.failure
+        return failure or self._session_failure
+
+    def _fail_waiters(self, cause: BaseException | None) -> None:
+        error = ActorDeadError(f"{self.actor_ref} stopped before the turn ended")
+        error.__cause__ = cause
+        self._answer(list(self._waiters), error)
 
 
 _ON: Final = frozenset({"completed", "max-tokens"})

@@ -103,7 +103,7 @@ class Desk(Protocol):
 
 @define
 class TurnRun:
-    """The turn that is running. `number` is 0 until it is open in the log."""
+    """The turn that is running. `number` is 0 until it is open in the log; `failure` is set once it has failed."""
 
     desk: Desk
     brain: Brain
@@ -112,6 +112,7 @@ class TurnRun:
     step: int = 0
     text: str = ""
     claimed: list[str] = Factory(list)
+    failure: Exception | None = None
     _limited: bool = False
     _settled: dict[int, ToolResult] = Factory(dict)
 
@@ -281,6 +282,7 @@ class TurnRun:
 
     async def _recover(self, failure: Exception) -> NoReturn:
         """Close in the log what is open, and raise `failure` to whoever waits for the turn; never returns."""
+        self.failure = failure
         reason = Reason("error", message=_error_text(failure), code=_error_code(failure))
         turn = self._turn(reason)
         try:

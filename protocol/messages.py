@@ -123,7 +123,9 @@ class ReadHistory(Message[HistoryView]):
 
 @frozen
 class SessionStopped(Message[None]):
-    """The last thing an observer is told: no event will follow."""
+    """The last thing an observer is told: no event will follow. `failure` is what ended the session, if it crashed."""
+
+    failure: BaseException | None = None
 
 
 @frozen

@@ -188,6 +188,8 @@ class ActorCell(EndingCell):
 
     async def _start_later(self, on_start: Coroutine[Any, Any, None]) -> None:
         await on_start
+        if self.runner is not None:
+            self.runner.parks = False
         self._started()
 
     def _started(self) -> None:

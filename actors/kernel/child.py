@@ -193,6 +193,12 @@ class Child:
             await starting
         return self.outcome(starting)
 
+    def abort_start(self) -> None:
+        """Cut a start that is under way short; the address stays for the next attempt."""
+        self.leaving = Leaving.FOR_RESTART
+        if self.cell is not None:
+            self.cell.cut_short()
+
     # -- end, as the cell's owner --------------------------------------------------------------------------------------
 
     def keeps(self, exit_: Exit) -> bool:
@@ -216,6 +222,7 @@ class Child:
     def _tell_end(self) -> None:
         if self.has_ended() and self._supervisor.state < EXITING:  # else it is about to stop every child
             self._supervisor.deliver(ChildEnded(self), None)
+            self._supervisor.actor._sibling_ended()  # type: ignore[union-attr]  # noqa: SLF001  # it is its supervisor's
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 

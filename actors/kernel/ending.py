@@ -258,7 +258,7 @@ class EndingCell:
         if not self.kept:
             self._refuse_all()
         for reply in list(self.taken or ()):
-            reply._abandon(ActorDeadError(f"{self} stopped before it answered"))
+            reply._abandon(self.dead_error(f"{self} stopped before it answered"))
         if self.kept:
             self.state = DOWN
             self._take_out_stops()

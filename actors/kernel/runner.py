@@ -24,15 +24,17 @@ class Runner:
     """Runs the coroutines that a cell hands over, and goes on with the messages behind each.
 
     When nothing is left, or the loop must have its turn, the cell belongs to the dispatcher again and the task parks.
+    One that was started for `on_start` ends instead: most such actors never need a task again.
     """
 
-    __slots__ = ("_cell", "_next", "_parked", "_scope", "task")
+    __slots__ = ("_cell", "_next", "_parked", "_scope", "parks", "task")
 
     def __init__(self, cell: ActorCell) -> None:
         self._cell = cell
         self._scope = trio.CancelScope()
         self._next: Coroutine[Any, Any, Any] | None = None
         self._parked = False
+        self.parks = True
         self.task: trio.lowlevel.Task | None = None
 
     def take(self, coroutine: Coroutine[Any, Any, Any]) -> None:
@@ -61,6 +63,9 @@ class Runner:
                 while True:
                     if self._next is None:
                         if cell.state >= EXITING:
+                            break
+                        if not self.parks:
+                            cell.runner = None  # a coroutine that comes now finds no task, and starts another
                             break
                         self._parked = True  # the cell belongs to the dispatcher until take()
                         await wait_task_rescheduled(self._abort_wait)

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import random
 from functools import wraps
+from itertools import takewhile
 from logging import ERROR
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 from attrs import frozen
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from quiesce.actors.kernel.reply import Reply
 
 __all__ = ["RestartDue", "Supervising", "answering"]
+
+_CHANCE: Final = random.Random()  # noqa: S311  # spreads restarts over time; one for all, as it takes 2.5 KB
 
 S = TypeVar("S", bound="Supervising")
 M = TypeVar("M", bound=Message[Any])
@@ -92,9 +95,10 @@ class Supervising(TrioActor):
     def __init__(self, rules: Rules, chance: random.Random | None) -> None:
         super().__init__()
         self._rules = rules
-        self._chance = chance or random.Random()  # noqa: S311  # spreads restarts over time
+        self._chance = chance or _CHANCE
         self._history: tuple[float, ...] = ()
         self._children: dict[Hashable, Child] = {}  # in start order
+        self._being_started: Hashable = None  # of those that are started one at a time
         self._patience = trio.CancelScope()
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -199,19 +203,44 @@ class Supervising(TrioActor):
                 del self._children[key]
 
     async def _start_group(self, restart: RestartDue) -> None:
-        """Start those that still wait for this restart. A failure is the next incident, and ends this one."""
+        """Start those that still wait for this restart. A failure is the next incident, and ends this one.
+
+        So does the end of one that was started before them and takes them along: that is in the inbox by then.
+        """
         for key in restart.decision.start:
             child = self._children.get(key)
             if child is None or child.restart is not restart:
                 continue
+            if self._fallen_before(key) is not None:
+                return
             try:
-                started = await child.start()
+                started = await self._start_one(key, child)
             except Exception as error:  # noqa: BLE001  # the next attempt, or the failure of this supervisor
-                if self._wants(key, child):
+                if self._fallen_before(key) is None and self._wants(key, child):
                     await self._try_again(key, child, error)
                 return
             if not started and self._wants(key, child):
                 self._decline(key)
+
+    async def _start_one(self, key: Hashable, child: Child) -> bool:
+        self._being_started = key
+        try:
+            return await child.start()
+        finally:
+            self._being_started = None
+
+    def _fallen_before(self, key: Hashable) -> Child | None:
+        """Find the child that has ended and will take this one, started after it, along."""
+        if self._rules.strategy == "one_for_one":
+            return None
+        earlier = takewhile(lambda other: other != key, self._children)
+        return next((self._children[other] for other in earlier if self._children[other].has_ended()), None)
+
+    def _sibling_ended(self) -> None:
+        """Cut short the start of a child whose elder has ended: it may be waiting for that one, and so for ever."""
+        key = self._being_started
+        if key is not None and self._fallen_before(key) is not None:
+            self._children[key].abort_start()
 
     def _wants(self, key: Hashable, child: Child) -> bool:
         """Whether a child has not been terminated meanwhile, which is possible where they start independently."""

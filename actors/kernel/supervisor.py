@@ -122,8 +122,11 @@ class Supervisor(Supervising):
     async def _start_children(self) -> None:
         for child_id, child in list(self._children.items()):
             try:
-                started = await child.start()
+                started = await self._start_one(child_id, child)
             except Exception as error:
+                fallen = self._fallen_before(child_id)
+                if fallen is not None:
+                    raise ChildStartError(fallen.spec.id) from fallen.error
                 raise ChildStartError(child_id) from error
             if not started:
                 self._decline(child_id)

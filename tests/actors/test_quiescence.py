@@ -487,7 +487,7 @@ async def test_g1_to_g5_and_g9_hold_whatever_happens(seed, taped_store, plain_to
         assert unsettled(tape_of_batch(taped_store.tape[:at])) == []
         if isinstance(failed, RecoveryFailed):  # the log is as a crash would leave it
             chaos.passed.clear()
-            agent = await runtime.agent("s", **options)
+            await agent.wait()  # for the driver that repairs it
         log = await taped_store.read("s")
         assert_closed(log)
         assert_honest(log, chaos)

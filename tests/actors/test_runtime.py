@@ -181,7 +181,7 @@ async def test_a_log_that_cannot_be_read_is_refused_and_its_lease_is_free(tmp_pa
         connection.execute("UPDATE events SET line = 'no event' WHERE seq = 3")
     connection.close()
     async with Runtime.open(path) as runtime:
-        living = trio.lowlevel.current_statistics().tasks_living
+        living = await _living(runtime)
         with pytest.raises(UnreadableLog, match="'s'"):
             await runtime.agent("s", model=ScriptedModel([]))
         assert (await runtime.store.info("s")).holder is None
@@ -213,14 +213,20 @@ async def test_a_repair_that_the_store_refuses_is_raised_and_the_lease_is_free(a
         assert (await agent.send("hi")).text == "hello"
 
 
+async def _living(runtime):
+    """How many tasks there are once the runtime has opened and closed an agent."""
+    await (await runtime.agent("another", model=ScriptedModel([]))).close()
+    await wait_all_tasks_blocked()
+    return trio.lowlevel.current_statistics().tasks_living
+
+
 async def _leave_a_turn_open(runtime, store):
     """A session `s` whose log ends in an open turn, as a crash leaves it."""
     async with Runtime.open(store) as other:
         agent = await other.agent("s", model=ScriptedModel([say("late").after(1000)]))
         await agent.follow_up("go")
         await wait_all_tasks_blocked()
-        agent._driver._cell.crash(ValueError("a crash"))
-        await agent._driver.wait_stopped()
+        await agent._tree.stop(block=False, now=True)
     assert (await runtime.store.info("s")).open
 
 
@@ -229,7 +235,7 @@ async def test_opening_that_is_cancelled_leaves_nothing_open(agents, ticks):
     store = agents.SteppedStore()
     async with Runtime.open(store) as runtime:
         await _leave_a_turn_open(runtime, store)
-        living = trio.lowlevel.current_statistics().tasks_living
+        living = await _living(runtime)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_open_quietly, runtime)
             for _ in range(ticks):
@@ -254,7 +260,7 @@ async def test_a_runtime_keeps_nothing_of_agents_that_were_closed():
         for at in range(5):
             await (await runtime.agent(f"s{at}", model=ScriptedModel([]))).close()
         assert runtime._agents == {}
-        assert len(runtime._system) == 0
+        assert len(runtime._system) == 1  # the supervisor
 
 
 async def test_no_agent_is_opened_after_the_runtime_was_left():
@@ -315,7 +321,7 @@ async def test_the_history_after_a_resume_is_the_history_before_it(agents):
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 7, 1000])
 async def test_a_log_is_resumed_whole_however_it_is_cut_into_pieces(agents, monkeypatch, piece):
-    monkeypatch.setattr("quiesce.actors.runtime._PIECE", piece)
+    monkeypatch.setattr("quiesce.actors.lease._PIECE", piece)
     store = MemoryStore()
     async with agents.at_work([say("", call(work)), say("done"), fail()], store=store, tools=[work]) as desk:
         await desk.agent.send("one")

@@ -430,7 +430,7 @@ async def test_g8_a_takeover_in_the_middle_of_a_turn_keeps_the_first_writer_from
         assert ran == ["c1"]
         codes = [event.body.error.code for event in await two.store.read("s") if event.type == "tool/result"]
         assert codes == ["TOOL_OUTCOME_UNKNOWN", "TOOL_NOT_STARTED", "TOOL_NOT_STARTED"]
-        await wait_all_tasks_blocked()
+        await first._tree.wait_stopped()
         assert not first.is_alive()
 
 
