@@ -95,7 +95,8 @@ class LogState:
                 raise RuleBroken(breaks)
             trial.watch(event)
             events.append(event)
-        self._become(trial)
+        if trial is not self:
+            self._become(trial)
         return tuple(events)
 
     def _become(self, other: LogState) -> None:

@@ -50,3 +50,7 @@ def test_the_failing_hook_prints_what_the_readme_shows(tmp_path):
 
 def test_the_kernel_example_prints_five(tmp_path):
     assert _run(EXAMPLES[3], tmp_path) == "5\n"
+
+
+def test_the_supervised_actor_prints_what_the_readme_shows(tmp_path):
+    assert _run(EXAMPLES[4], tmp_path) == _blocks("text")[1]
