@@ -104,9 +104,14 @@ class BoundedInbox(_Deque):
     def popleft(self) -> Entry:
         """Give out the oldest message, and its room to those who wait."""
         entry = super().popleft()
+        if self._senders:
+            self.admit()
+        return entry
+
+    def admit(self) -> None:
+        """Give the room there is to those who wait; due whenever there is more of it."""
         while self._senders and self._admit_next():
             pass
-        return entry
 
     def wait(self, message: object, accepted: Reply[None]) -> None:
         """Have a sender wait: `accepted` is completed when its message is in."""

@@ -92,8 +92,9 @@ class ActorCell(EndingCell):
         self.exit: Exit | None = None
         self.haste = _UNHURRIED
         self.hook_scope: trio.CancelScope | None = None
+        self.hook_task: trio.lowlevel.Task | None = None
         self.owner: Owner | None = None  # of a supervised actor
-        self.kept = False  # messages of this time wait for the next incarnation
+        self.kept = False  # from EXITING on: messages wait for the next incarnation; set before the state
         self.incarnation = 1
         self.started_at: float | None = None  # on Trio's clock; of this incarnation
         self.handled = 0  # messages, by all incarnations
@@ -136,7 +137,7 @@ class ActorCell(EndingCell):
                 if self._event is None:
                     self._event = threading.Event()
             if self.state >= EXITING:
-                self._event.set()
+                self._set_event()
         return self._event
 
     @property
@@ -180,7 +181,7 @@ class ActorCell(EndingCell):
         """Start the next incarnation at the address that is DOWN; what is queued waits for it."""
         reply: Reply[Any] = Reply(self.system)
         self.state, self.spawning = RUNNING, reply
-        self.exit, self.kept, self.haste = None, False, _UNHURRIED
+        self.exit, self.haste = None, _UNHURRIED  # `kept` stays: a thread may look at it with the old state in mind
         self.incarnation += 1
         self.context = contextvars.copy_context()
         self.start(make, (), {})
@@ -207,13 +208,18 @@ class ActorCell(EndingCell):
         elif enabled(DEBUG):
             note(DEBUG, "actor_started", self)
 
-    def bound_inbox(self) -> None:
-        """Put a bounded inbox in the place of the deque, if the spawn or the actor's class says so."""
-        cls = cast("type[TrioActor]", self.actor_class)
+    def bound_inbox(self, cls: type[TrioActor] | None = None) -> None:
+        """Put a bounded inbox in the place of the deque, if the spawn or the actor's class says so.
+
+        A limit given at the spawn holds before there is a class, which may still decide about the policy.
+        """
         limit, policy = self.bounds or (None, None)
-        limit = cls.inbox_limit if limit is None else limit
+        if cls is not None:
+            limit, policy = limit or cls.inbox_limit, policy or cls.inbox_policy
         if limit is not None and type(self.inbox) is deque:
-            self.inbox = BoundedInbox(self, limit, waits=(policy or cls.inbox_policy) == "wait")
+            self.inbox = BoundedInbox(self, limit, waits=policy == "wait")
+        elif self.bounds is not None and type(self.inbox) is BoundedInbox:
+            self.inbox.waits = policy == "wait"
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -228,7 +234,7 @@ class ActorCell(EndingCell):
         """Send from a thread that is not the loop's; False when there is no loop any more."""
         inbox = self.inbox
         if type(inbox) is deque or is_system_message(message):
-            return self.system.call_soon(self.deliver if reply is None else self._arrive, message, reply)
+            return self.system.call_soon(self._arrive, message, reply)
         try:
             cast("BoundedInbox", inbox).reserve(message)
         except InboxFullError as error:
@@ -238,13 +244,19 @@ class ActorCell(EndingCell):
             return True
         return self.system.call_soon(self.deliver, message, reply, cast("BoundedInbox", inbox).append_reserved)
 
-    def _arrive(self, message: object, reply: Reply[Any]) -> None:
-        """Take an ask of another thread, which waits: at once, if the actor is idle and no checkpoint is due."""
+    def _arrive(self, message: object, reply: Reply[Any] | None) -> None:
+        """Take a message of another thread; an ask at once, if the actor is idle and no checkpoint is due.
+
+        The inbox may have become bounded after the message was sent, and be full: then a tell is a dead letter.
+        """
         pace = self.system.pace
-        if self.state == IDLE and pace.clock() < pace.deadline:
+        if reply is not None and self.state == IDLE and pace.clock() < pace.deadline:
             self.handle_at_once(message, reply)
-        else:
+            return
+        try:
             self.deliver(message, reply)
+        except InboxFullError:  # nobody is there any more to be told
+            self.system.dead_letters.add(self, message)
 
     def deliver(
         self,
@@ -463,14 +475,18 @@ class ActorCell(EndingCell):
         if self.state == EXITING:
             self.system.dispatcher.schedule(self)
 
+    def _own_task(self) -> trio.lowlevel.Task | None:
+        """The task in which the actor's `async def` handlers run, or at its end the exit hook."""
+        return self.runner.task if self.hook_task is None and self.runner is not None else self.hook_task
+
     def awaited(self) -> object:
-        """What the handler in the actor's own task waits for; it is no reply when it waits for something else."""
-        task = None if self.runner is None else self.runner.task
+        """What the handler or hook in the actor's own task waits for; no reply when it waits for something else."""
+        task = self._own_task()
         return None if task is None else task.custom_sleep_data
 
     def runs_in(self, task: trio.lowlevel.Task) -> bool:
-        """Whether a task is the one in which the actor's `async def` handlers run."""
-        return self.runner is not None and self.runner.task is task
+        """Whether a task is the actor's own, in which its `async def` handlers and hooks run."""
+        return self._own_task() is task
 
 
 @trio.lowlevel.disable_ki_protection

@@ -65,5 +65,5 @@ def adopt_cell(actor: TrioActor) -> ActorCell:
     cell.actor = actor
     cell.actor_class = type(actor)
     if cell.bounds is not None or type(actor).inbox_limit is not None:
-        cell.bound_inbox()
+        cell.bound_inbox(type(actor))
     return cell

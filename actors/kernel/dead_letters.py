@@ -54,8 +54,9 @@ class DeadLetters:
     def subscribe(self, subscriber: Subscriber) -> None:
         """Have every dead letter from now on told to an actor, or given to a function. Any thread may subscribe.
 
-        A function is called on the loop's thread: keep it short. What it raises is logged. A subscriber that is dead is
-        dropped. Letters that come up while subscribers are told are counted, and told to nobody.
+        A function is called on the loop's thread: keep it short. What it raises is logged; what is no `Exception` stops
+        the system and is raised in its host. A subscriber that is dead is dropped. Letters that come up while
+        subscribers are told are counted, and told to nobody.
         """
         self._subscribers = {**self._subscribers, subscriber: None}
 
@@ -98,3 +99,5 @@ class DeadLetters:
                 continue  # it has said how much it wants
             except Exception as error:  # noqa: BLE001  # a bad subscriber must not harm the actor that ends
                 report("dead_letter_subscriber_failed", exc_info=error)
+            except BaseException as error:  # noqa: BLE001  # the host gets it
+                self._system.fatal(error)

@@ -61,10 +61,13 @@ class Dispatcher:
             while True:
                 while ready:
                     cell = ready.popleft()
-                    if cell.state == READY:
-                        cell.turn(cell.context.run, _BATCH)
-                    else:
-                        cell.advance_exit()
+                    try:
+                        if cell.state == READY:
+                            cell.turn(cell.context.run, _BATCH)
+                        else:
+                            cell.advance_exit()
+                    except BaseException as error:  # noqa: BLE001  # the host gets it; the others need this task to end
+                        cell.collapse(error)
                     if clock() >= pace.deadline:
                         await pace.checkpoint()
                 if self._closed:

@@ -67,6 +67,7 @@ class EndingCell:
         "exit",
         "haste",
         "hook_scope",
+        "hook_task",
         "kept",
         "message",
         "monitors",
@@ -97,6 +98,7 @@ class EndingCell:
         exit: Exit | None
         haste: Haste
         hook_scope: trio.CancelScope | None
+        hook_task: trio.lowlevel.Task | None
         kept: bool
         owner: Owner | None
         timers: Timers | None
@@ -174,8 +176,9 @@ class EndingCell:
         if self.state >= EXITING:
             return
         at_work = self.state == RUNNING
+        self._conclude(exit_)  # first: whoever sees the new state, on whatever thread, sees what it means
         self.state = EXITING
-        self._conclude(exit_)
+        self._set_event()
         if self.runner is not None:
             self.runner.cancel()
         if self.work is not None:
@@ -189,6 +192,8 @@ class EndingCell:
         """Have a reason to end, and know what it means for the address."""
         self.exit = exit_
         self.kept = self.owner is not None and self.owner.keeps(exit_)
+
+    def _set_event(self) -> None:
         if self._event is not None and not self.kept:
             self._event.set()
 
@@ -235,6 +240,7 @@ class EndingCell:
 
     async def _finish_later(self, hook: Coroutine[Any, Any, None]) -> None:
         try:
+            self.hook_task = trio.lowlevel.current_task()
             with trio.CancelScope() as self.hook_scope:
                 if self.haste is Haste.AT_ONCE:
                     self.hook_scope.cancel()
@@ -252,13 +258,21 @@ class EndingCell:
         note(ERROR, "actor_exit_hook_failed", cast("ActorCell", self), exc_info=error)
         if self.exit is not None and self.exit.error is None:
             self._conclude(Exit(ExitKind.CRASHED, error))
+            self._set_event()
 
     def _finish(self) -> None:
+        if self.state == DEAD:  # it collapsed while its hook was at work
+            return
+        try:
+            self._end_life()
+        except BaseException as error:  # noqa: BLE001  # the host gets it; nobody may wait for this actor for ever
+            self.collapse(error)
+
+    def _end_life(self) -> None:
         """Be dead, or down: answer everybody who still waits, except those whom the next incarnation will answer."""
         if not self.kept:
             self._refuse_all()
-        for reply in list(self.taken or ()):
-            reply._abandon(self.dead_error(f"{self} stopped before it answered"))
+        self._abandon_taken()
         if self.kept:
             self.state = DOWN
             self._take_out_stops()
@@ -266,14 +280,56 @@ class EndingCell:
             self._leave()
         if self.spawning is None:
             self._ended_life()
-        self.actor = self.runner = self.taken = self.hook_scope = None
+        self.actor = self.runner = self.taken = self.hook_scope = self.hook_task = None
         self.message = self.reply = None
         self._finish_spawning()
+        self._answer_stops()
+        if not self.kept:
+            self._say_ended()
+        self._tell_owner()
+
+    def collapse(self, error: BaseException) -> None:
+        """Be dead at once, without a hook: the kernel itself failed on this actor. The host gets the exception."""
+        self.system.fatal(error)
+        self.kept = False
+        self.exit = self.exit or Exit(ExitKind.CRASHED, error)
+        for step in (
+            self._leave,
+            self._set_event,
+            self._cancel_tasks,
+            self.release,
+            self._refuse_all,
+            self._answer_stops,
+            self._abandon_handled,
+            self._abandon_taken,
+            self._finish_spawning,
+            self._say_ended,
+            self._tell_owner,
+        ):
+            try:
+                step()
+            except BaseException as another:  # noqa: BLE001  # the host gets the first; the other steps are due too
+                self.system.fatal(another)
+
+    def _cancel_tasks(self) -> None:
+        for task in (self.runner, self.work, self.hook_scope):
+            if task is not None:
+                task.cancel()
+
+    def _abandon_handled(self) -> None:
+        if self.reply is not None:
+            self.reply._abandon(self.dead_error(f"{self} ended while it handled the message"))
+
+    def _abandon_taken(self) -> None:
+        for reply in list(self.taken or ()):
+            reply._abandon(self.dead_error(f"{self} stopped before it answered"))
+
+    def _answer_stops(self) -> None:
         stops, self.stops = self.stops, None
         for stop in stops or ():
             stop._resolve(True)
-        if not self.kept:
-            self._say_ended()
+
+    def _tell_owner(self) -> None:
         if self.owner is not None:
             self.owner.ended(cast("Exit", self.exit))
 
@@ -290,8 +346,7 @@ class EndingCell:
     def give_up(self) -> None:
         """Let the address die: no incarnation follows. Of an actor that still ends, it dies with it."""
         self.kept = False
-        if self._event is not None:
-            self._event.set()
+        self._set_event()
         if self.state == DOWN:
             self._refuse_all()
             self._leave()
@@ -316,8 +371,12 @@ class EndingCell:
             if type(message) is _ActorStop:
                 self._await_stop(reply)
         self.inbox.extend(entry for entry in entries if type(entry[0]) is not _ActorStop)
+        if type(self.inbox) is BoundedInbox:
+            self.inbox.admit()
 
     def _leave(self) -> None:
+        if self.state == DEAD:
+            return
         self.state = DEAD
         self.system.remove(cast("ActorCell", self))
 

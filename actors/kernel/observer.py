@@ -26,7 +26,7 @@ class Observer:
     """Told of the life of every actor in a system: `ActorSystem(observer=MyObserver())`. Override what you need.
 
     The methods are called on the loop's thread, synchronously: keep them short. What they raise is logged, and changes
-    nothing for the actors.
+    nothing for the actors; what is no `Exception` stops the system and is raised in its host.
     """
 
     def on_start(self, ref: ActorRef[Any], /) -> None:
@@ -102,6 +102,8 @@ class ObservedCell(ActorCell):
             getattr(self.system.observer, what)(self.ref, *args)
         except Exception as error:  # noqa: BLE001  # watching must not change what is watched
             report("observer_failed", what=what, exc_info=error)
+        except BaseException as error:  # noqa: BLE001  # the host gets it
+            self.system.fatal(error)
 
 
 def _shown(message: object) -> object:

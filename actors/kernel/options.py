@@ -63,6 +63,7 @@ class SpawnOptions:
             NameTakenError: another actor holds the name.
 
         """
-        if self.name is not None:
-            self._system.names.claim(self.name, cell)
         cell.bounds = (self.inbox_limit, self.inbox_policy)
+        cell.bound_inbox()
+        if self.name is not None:  # from here on other threads can send to it
+            self._system.names.claim(self.name, cell)

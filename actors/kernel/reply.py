@@ -68,7 +68,7 @@ class _Failure:
         try:
             raise self.error.with_traceback(self.traceback)
         finally:
-            self.error.__context__ = self.context
+            BaseException.__setattr__(self.error, "__context__", self.context)  # a frozen dataclass refuses its own
 
 
 def _maybe_cancelled(_: Task) -> bool:

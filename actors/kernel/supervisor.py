@@ -68,7 +68,7 @@ class Supervisor(Supervising):
     all children are up; if one fails to start, the others are stopped and `ChildStartError` names it.
 
     Children are started, and stopped because of a sibling, one at a time, and other requests wait for that. A child
-    that asks its own supervisor in `on_start`, and awaits the answer, waits for ever.
+    that asks its own supervisor in `on_start`, and awaits the answer, gets `AskCycleError`.
 
     A subclass may have hooks and receivers of its own. `on_start` runs before the children are started, `on_stop` and
     `on_failure` run when they have stopped.

@@ -83,6 +83,7 @@ class ActorSystem:
         self._cell_class = ActorCell if observer is None else ObservedCell
         self._live: dict[ActorCell, None] = {}  # in the order of their start
         self._scope = trio.CancelScope()
+        self._last_wait = trio.CancelScope(shield=True)  # for the actors to end; given up without a dispatcher
         self._fatal: BaseException | None = None
         self._nursery: trio.Nursery | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -185,7 +186,7 @@ class ActorSystem:
                 self.thread = self._home = get_ident()
                 self._token = trio.lowlevel.current_trio_token()
                 self.now = trio.lowlevel.current_clock().current_time
-                self._nursery.start_soon(self.dispatcher.run, name=f"{self.name}: dispatcher")
+                self._nursery.start_soon(self._dispatch, name=f"{self.name}: dispatcher")
                 self._nursery.start_soon(self.timers.run, name=f"{self.name}: timers")
                 try:
                     with self._scope:  # cancelled when a handler raises what concerns the host
@@ -193,8 +194,9 @@ class ActorSystem:
                         await self._stop_all(now=False)
                 except BaseException as error:  # noqa: BLE001  # raised again below, when every actor has stopped
                     failure = error
-                with trio.CancelScope(shield=True):
+                with self._last_wait:
                     await self._stop_all(now=True)
+                self._end_the_rest()
                 self.dispatcher.close()
                 self.timers.close()
         except BaseException as error:  # noqa: BLE001  # raised again below, unless there is an earlier failure
@@ -203,11 +205,28 @@ class ActorSystem:
             self.thread = self._home = _NO_THREAD
         await self._raise(failure)
 
+    @trio.lowlevel.enable_ki_protection
+    async def _dispatch(self) -> None:
+        """Run the dispatcher. Should it fail, no actor can end any more: the host is told, and nothing waited for."""
+        try:
+            await self.dispatcher.run()
+        except BaseException as error:  # noqa: BLE001  # the host gets it; shielded, so it is no cancellation
+            assert self._nursery is not None  # this task is in it
+            self._last_wait.cancel()
+            self._nursery.cancel_scope.cancel()
+            self.fatal(error)
+
     async def _stop_all(self, *, now: bool) -> None:
         """Stop the actors there are, newest first, each one waited for. None is spawned from here on."""
         self.stopping = True
         for cell in [cell for cell in reversed(self._live) if cell.owner is None]:  # supervisors stop the others
             await cell.ref.stop(block=False, now=now)
+
+    def _end_the_rest(self) -> None:
+        """End whom nobody could stop, because the kernel failed on their supervisor, or on the dispatcher."""
+        if self._fatal is not None:
+            for cell in list(self._live):
+                cell.collapse(self._fatal)
 
     async def _raise(self, failure: BaseException | None) -> None:
         """Raise what the host has to see: what a handler threw at it, else what ended the block."""
@@ -277,6 +296,7 @@ class ActorSystem:
                 reply.set_exception(SystemStoppedError(f"{self!r} is not running"))
             return
         cell = self._cell_class(self, reply)
+        reply._cell = cell  # noqa: SLF001  # an `on_start` that waits for its spawner is a cycle, and refused
         if options is not None:
             try:
                 options.apply(cell)
@@ -347,11 +367,11 @@ class ActorSystem:
 
     def fatal(self, error: BaseException) -> None:
         """Stop everything because of an exception that concerns the host; the first one is raised there."""
-        if self._fatal is not None:
+        if self._fatal is None:
+            self._fatal = error
+            self._scope.cancel()
+        elif error is not self._fatal:
             report("another_fatal_error", system=self.name, exc_info=error)
-            return
-        self._fatal = error
-        self._scope.cancel()
 
 
 def _run_into(ended: Future[None], entered: Future[None], main: Callable[..., Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import trio
@@ -11,12 +13,16 @@ import trio.testing
 from quiesce.actors.kernel import (
     ActorDeadError,
     ActorSystem,
+    ChildSpec,
     Exit,
     ExitKind,
     InboxFullError,
+    Intensity,
     SelfWaitError,
+    Supervisor,
     Terminated,
     TrioActor,
+    WhichChildren,
 )
 
 
@@ -394,3 +400,136 @@ def test_a_blocking_ask_from_a_thread_is_refused_by_a_full_inbox():
 def test_a_class_whose_bounds_make_no_sense_is_refused_by_name(name, value):
     with pytest.raises(ValueError, match=name):
         type("Wrong", (TrioActor,), {name: value})
+
+
+class Restarted(TrioActor):
+    """Under a supervisor: does what the message says when the gate opens; one place in the inbox."""
+
+    inbox_limit = 1
+    inbox_policy = "wait"
+
+    def __init__(self, gate, seen):
+        super().__init__()
+        self.gate = gate
+        self.seen = seen
+
+    async def on_receive(self, message):
+        self.seen.append(message)
+        if message == "crash later":
+            await self.gate.wait()
+            raise ValueError
+        if message == "stop itself":
+            await self.gate.wait()
+            self.stop()
+        if message == "crash":
+            raise ValueError
+
+
+def _stops(ref, _sibling):
+    ref.stop(block=False)
+
+
+def _sibling_crashes(_ref, sibling):
+    sibling.tell("crash")
+
+
+def _nothing(_ref, _sibling):
+    pass
+
+
+@pytest.mark.parametrize("senders", [1, 3])
+@pytest.mark.parametrize("meanwhile", [_stops, _sibling_crashes, _nothing])
+@pytest.mark.parametrize("first", ["crash later", "stop itself"])
+async def test_a_restart_that_makes_room_lets_those_in_who_wait(first, meanwhile, senders):
+    gate, seen = trio.Event(), []
+    spec = partial(Restarted, gate, seen)
+    with trio.fail_after(20):
+        async with ActorSystem() as system:
+            supervisor = await system.spawn(
+                Supervisor,
+                [ChildSpec("sibling", partial(Restarted, gate, [])), ChildSpec("child", spec)],
+                strategy="one_for_all",
+                intensity=Intensity(100),
+            )
+            sibling, ref = (info.ref for info in await supervisor.ask(WhichChildren()))
+            ref.tell(first)
+            await trio.testing.wait_all_tasks_blocked()
+            meanwhile(ref, sibling)
+            await trio.testing.wait_all_tasks_blocked()
+            async with trio.open_nursery() as nursery:
+                for number in range(senders):
+                    nursery.start_soon(ref.send, number)
+                    await trio.testing.wait_all_tasks_blocked()
+                gate.set()
+            await ref.send("last")
+            await trio.testing.wait_all_tasks_blocked()
+            assert ref.statistics().senders_waiting == 0
+    assert seen == [first, *range(senders), "last"]
+
+
+async def test_what_a_thread_told_before_the_inbox_became_bounded_and_full_is_a_dead_letter():
+    class Unbounded(TrioActor):
+        def on_receive(self, message):
+            raise ValueError
+
+    class Two(Bounded):
+        inbox_limit = 2
+
+    def start():
+        return classes.pop(0)()
+
+    def send_all(ref):
+        for number in range(4):
+            ref.tell(number)
+        return ref.ask("asked", block=False)
+
+    def send_and_start():
+        replies.append(from_another_thread(send_all, ref))
+        return Two()
+
+    classes, replies, letters = [Unbounded, send_and_start], [], []
+    async with ActorSystem() as system:
+        system.dead_letters.subscribe(letters.append)
+        supervisor = await system.spawn(Supervisor, [ChildSpec("child", start)])
+        ref = (await supervisor.ask(WhichChildren()))[0].ref
+        ref.tell("crash")
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(InboxFullError):
+            replies[0].get()
+        assert ref.incarnation == 2
+        actor = ref._cell.actor
+        actor.gate.set()
+        await ref.ask("behind", block=False)
+        await ref.stop(now=True)
+    assert [letter.message for letter in letters] == [2, 3]
+
+
+@pytest.mark.parametrize("policy", [None, "refuse", "wait"])
+async def test_a_limit_given_at_the_spawn_holds_while_the_actor_is_made(policy):
+    refused = []
+
+    def send_all():
+        for number in range(4):
+            try:
+                system.lookup("named").tell(number)
+            except InboxFullError:
+                refused.append(number)
+
+    class Made(TrioActor):
+        inbox_policy = "wait"
+
+        def __init__(self):
+            from_another_thread(send_all)
+            super().__init__()
+
+    async with ActorSystem() as system:
+        ref = await system.options(name="named", inbox_limit=2, inbox_policy=policy).spawn(Made)
+        await trio.testing.wait_all_tasks_blocked()
+        assert ref._cell.inbox.waits == (policy != "refuse")
+    assert refused == [2, 3]
+
+
+def from_another_thread(call, *args):
+    """Have a thread do something, while the loop's own thread is busy with waiting for it."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call, *args).result()

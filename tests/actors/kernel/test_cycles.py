@@ -125,3 +125,87 @@ async def test_a_blocking_wait_in_a_handler_raises_instead_of_hanging():
         with pytest.raises(RuntimeError, match="await the reply"):
             await ref.ask("first")
         assert await ref.ask("next") == "next"
+
+
+class Ending(TrioActor):
+    """Awaits what it was given in its async hooks, and writes down what was wrong with that."""
+
+    def __init__(self, refused, on_start=None, on_stop=None):
+        super().__init__()
+        self.refused = refused
+        self.awaited = {"on_start": on_start, "on_stop": on_stop}
+
+    async def on_start(self):
+        await self._wait_in("on_start")
+
+    async def on_stop(self):
+        await self._wait_in("on_stop")
+
+    async def _wait_in(self, hook):
+        if self.awaited[hook] is not None:
+            try:
+                await self.awaited[hook](self)
+            except SelfWaitError as error:
+                self.refused.append(type(error))
+
+
+@pytest.mark.parametrize("wait", ["aclose", "stop", "wait_stopped"])
+@pytest.mark.parametrize("between", [0, 1])
+async def test_an_exit_hook_that_asks_who_waits_for_the_end_of_its_actor_is_told_so(wait, between):
+    async def end_it():
+        if wait == "wait_stopped":
+            ref.stop(block=False)
+            await ref.wait_stopped()
+        elif wait == "stop":
+            await ref.stop(block=False)
+        else:
+            await ref.aclose()
+
+    async def ask_round(_ending):
+        await route[0].ask(route[1:], block=False)
+
+    refused = []
+    with trio.fail_after(20):
+        async with ActorSystem() as system:
+            waiting = await system.spawn(Passing, "waiting", end_it)
+            route = [await system.spawn(Passing, str(number)) for number in range(between)] + [waiting]
+            ref = await system.spawn(Ending, refused, on_stop=ask_round)
+            assert await waiting.ask([], block=False) == "waiting"
+            assert not ref.is_alive()
+    assert refused == [AskCycleError]
+
+
+async def test_an_exit_hook_that_waits_for_the_end_of_its_own_actor_is_told_so():
+    refused = []
+    with trio.fail_after(20):
+        async with ActorSystem() as system:
+            ref = await system.spawn(Ending, refused, on_stop=lambda self: self.actor_ref.wait_stopped())
+            await ref.aclose()
+    assert refused == [SelfWaitError]
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_an_on_start_that_asks_who_waits_for_the_spawn_of_its_actor_is_told_so(named):
+    async def spawn_it():
+        if refused:  # the message of the ask that was given up
+            return
+        spawn = system.options(name="spawned").spawn if named else system.spawn
+        await spawn(Ending, refused, on_start=lambda _: spawner.ask([], block=False))
+
+    refused = []
+    with trio.fail_after(20):
+        async with ActorSystem() as system:
+            spawner = await system.spawn(Passing, "spawner", spawn_it)
+            assert await spawner.ask([], block=False) == "spawner"
+    assert refused == [AskCycleError]
+
+
+async def test_hooks_that_ask_who_does_not_wait_for_them_are_answered():
+    async def ask(_ending):
+        answers.append(await other.ask([], block=False))
+
+    answers = []
+    async with ActorSystem() as system:
+        other = await system.spawn(Passing, "other")
+        await (await system.spawn(Ending, [], on_start=ask, on_stop=ask)).aclose()
+    assert answers == ["other", "other"]

@@ -22,6 +22,8 @@ from quiesce.actors.kernel import (
     TrioActor,
     receive,
 )
+from quiesce.actors.kernel.cell import ActorCell
+from quiesce.actors.kernel.states import EXITING
 
 
 class Child(TrioActor):
@@ -200,3 +202,58 @@ async def test_restarts_and_giving_up_are_logged():
         ("supervisor_gave_up", "Supervisor", 1),
         ("actor_crashed", "Supervisor", 1),
     ]
+
+
+class Watched(ActorCell):
+    """Writes down every change of what other threads look at to learn whether the actor is alive."""
+
+    __slots__ = ("changes",)
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "incarnation" and value == 1:
+            super().__setattr__("changes", [])
+        elif name in {"state", "kept"} and hasattr(self, "changes"):
+            self.changes.append((self.state, self.kept))
+
+
+def reads_as_dead(changes):
+    """Return the moments at which a thread that reads the state, and later `kept`, takes the actor for dead."""
+    return [
+        (earlier, later)
+        for later, (_, kept) in enumerate(changes)
+        for earlier, (state, _) in enumerate(changes[: later + 1])
+        if state >= EXITING and not kept
+    ]
+
+
+@pytest.mark.parametrize("end", [ValueError("boom"), lambda self: self.stop()], ids=["crash", "stop"])
+async def test_no_thread_ever_takes_a_child_that_is_restarted_for_dead(end, autojump_clock):
+    async with ActorSystem() as system:
+        system._cell_class = Watched
+        _, ref, _ = await supervised(system, intensity=Intensity(10))
+        for _ in range(3):
+            ref.tell(end)
+            assert await ref.ask("alive") == ["alive"]
+        await trio.testing.wait_all_tasks_blocked()
+        changes = list(ref._cell.changes)
+        assert ref.incarnation == 4
+        assert not ref.actor_stopped.is_set()
+    assert reads_as_dead(changes) == []
+    assert reads_as_dead(ref._cell.changes)
+
+
+async def test_the_event_of_a_child_that_is_being_restarted_is_not_set():
+    class Asked(Child):
+        async def on_stop(self):
+            events.append(self.actor_ref.actor_stopped)
+            await trio.lowlevel.checkpoint()
+
+    events = []
+    async with ActorSystem() as system:
+        _, ref, _ = await supervised(system, Asked)
+        ref.tell(lambda self: self.stop())
+        await trio.testing.wait_all_tasks_blocked()
+        assert ref.incarnation == 2
+        assert not events[0].is_set()
+    assert events[0].is_set()

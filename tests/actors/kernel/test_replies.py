@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import traceback
+from dataclasses import dataclass
 
 import pykka
 import pytest
@@ -483,3 +484,24 @@ async def test_replies_made_from_replies_can_be_awaited():
         assert both.get() == "ab"
         assert await Reply.filter(both, lambda letter: letter == "b") == ["b"]
         assert await both.reduce(lambda a, b: a + b) == "ab"
+
+
+async def test_an_exception_that_refuses_to_be_changed_reaches_every_asker_as_it_is():
+    @dataclass(frozen=True)
+    class FrozenError(Exception):
+        number: int
+
+    class Raising(TrioActor):
+        def on_receive(self, message):
+            raise FrozenError(message)
+
+    async with ActorSystem() as system:
+        reply = (await system.spawn(Raising)).ask(3, block=False)
+        for _ in range(2):
+            try:
+                {}["missing"]
+            except KeyError:
+                with pytest.raises(FrozenError) as caught:
+                    await reply
+            assert caught.value == FrozenError(3)
+            assert caught.value.__context__ is None
