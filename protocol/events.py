@@ -74,6 +74,9 @@ class Record:
 
 
 # --- content -----------------------------------------------------------------------------------------------------
+#
+# `replay` is what a provider attached to a block and wants back with it, verbatim: a signed thinking block, a reasoning
+# item, a signature. It goes back to the model that made it and to no other.
 
 
 @frozen
@@ -82,14 +85,16 @@ class TextBlock(Record):
 
     TYPE: ClassVar[str] = "text"
     text: str
+    replay: JsonObject | None = field(default=None, kw_only=True)
 
 
 @frozen
 class ReasoningBlock(Record):
-    """What a model thought aloud. Providers' opaque parts (signatures, encrypted content) stay in `shape`."""
+    """What a model thought aloud; `text` is for people, `replay` what the provider wants back."""
 
     TYPE: ClassVar[str] = "reasoning"
     text: str = ""
+    replay: JsonObject | None = field(default=None, kw_only=True)
 
 
 @frozen
@@ -100,6 +105,7 @@ class ToolCallBlock(Record):
     id: str
     name: str
     arguments: str
+    replay: JsonObject | None = field(default=None, kw_only=True)
 
 
 @frozen

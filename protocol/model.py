@@ -33,6 +33,7 @@ __all__ = [
     "ModelRequest",
     "ReasoningDelta",
     "ReplyAssembler",
+    "Sealed",
     "StopReason",
     "TextDelta",
     "ToolSpec",
@@ -86,12 +87,26 @@ class ReasoningDelta:
 
 @frozen
 class CallDelta:
-    """A part of the call that is number `index` of the answer: its label and name come once, arguments in pieces."""
+    """A part of the call that is number `index` of the answer: its label and name come once, arguments in pieces.
+
+    So does what the provider wants back with it.
+    """
 
     index: int
     id: str = ""
     name: str = ""
     arguments: str = ""
+    replay: JsonObject | None = None
+
+
+@frozen
+class Sealed:
+    """The reasoning before this is complete; `replay` is what the provider wants back for it, verbatim.
+
+    Where there was none before it, or that was sealed already, it is reasoning without words.
+    """
+
+    replay: JsonObject
 
 
 @frozen
@@ -110,7 +125,7 @@ class Finished:
     source: JsonObject | None = None
 
 
-Delta: TypeAlias = TextDelta | ReasoningDelta | CallDelta | BlockDone | Finished
+Delta: TypeAlias = TextDelta | ReasoningDelta | Sealed | CallDelta | BlockDone | Finished
 
 
 @define
@@ -122,6 +137,7 @@ class _Draft:
     id: str = ""
     name: str = ""
     parts: list[str] = Factory(list)
+    replay: JsonObject | None = None
 
 
 @define
@@ -152,7 +168,9 @@ class ReplyAssembler:
                 self._open(TextBlock).parts.append(text)
             case ReasoningDelta(str(text)):
                 self._open(ReasoningBlock).parts.append(text)
-            case CallDelta(int(), str(), str(), str()):
+            case Sealed(dict() as replay):
+                self._open(ReasoningBlock).replay = replay
+            case CallDelta(int(), str(), str(), str(), None | dict()):
                 self._add_call(delta)
             case BlockDone(TextBlock() | ReasoningBlock() | ToolCallBlock() | OpaqueBlock() as block):
                 self._blocks.append(block)
@@ -179,7 +197,7 @@ class ReplyAssembler:
 
     def _open(self, kind: type[TextBlock | ReasoningBlock]) -> _Draft:
         last = self._blocks[-1] if self._blocks else None
-        if isinstance(last, _Draft) and last.kind is kind:
+        if isinstance(last, _Draft) and last.kind is kind and last.replay is None:
             return last
         fresh = _Draft(kind)
         self._blocks.append(fresh)
@@ -191,6 +209,7 @@ class ReplyAssembler:
             call.id = delta.id
             self._calls[delta.index, delta.id] = call
         call.name = call.name or delta.name
+        call.replay = call.replay or delta.replay
         call.parts.append(delta.arguments)
 
     def _find_call(self, delta: CallDelta) -> _Draft:
@@ -208,23 +227,24 @@ class ReplyAssembler:
 def _whole(item: _Draft | Block) -> Block:
     if not isinstance(item, _Draft):
         return _storable(item)
-    body = clean_text("".join(item.parts))
+    body, replay = clean_text("".join(item.parts)), item.replay and _clean_object(item.replay)
     if item.kind is ToolCallBlock:
-        return ToolCallBlock(clean_text(item.id), clean_text(item.name), body)
-    return TextBlock(body) if item.kind is TextBlock else ReasoningBlock(body)
+        return ToolCallBlock(clean_text(item.id), clean_text(item.name), body, replay=replay)
+    return TextBlock(body) if item.kind is TextBlock else ReasoningBlock(body, replay=replay)
 
 
 def _storable(block: Block) -> Block:
     shape = block.shape and Shape(tuple(map(clean_text, block.shape.keys)), _clean_object(block.shape.extra))
+    if isinstance(block, OpaqueBlock):
+        return OpaqueBlock(_clean_object(block.data), shape=shape)
+    replay = block.replay and _clean_object(block.replay)
     match block:
         case ToolCallBlock(id=call_id, name=name, arguments=arguments):
-            return ToolCallBlock(clean_text(call_id), clean_text(name), clean_text(arguments), shape=shape)
-        case TextBlock(text=text):
-            return TextBlock(clean_text(text), shape=shape)
-        case ReasoningBlock(text=text):
-            return ReasoningBlock(clean_text(text), shape=shape)
-        case OpaqueBlock(data=data):
-            return OpaqueBlock(_clean_object(data), shape=shape)
+            return ToolCallBlock(
+                clean_text(call_id), clean_text(name), clean_text(arguments), replay=replay, shape=shape
+            )
+        case TextBlock(text=text) | ReasoningBlock(text=text):
+            return type(block)(clean_text(text), replay=replay, shape=shape)
 
 
 def _clean_object(data: JsonObject) -> JsonObject:

@@ -18,7 +18,7 @@ from quiesce.protocol.events import (
     ToolCallBlock,
     draft,
 )
-from quiesce.protocol.model import BlockDone, CallDelta, Finished, ReasoningDelta, ReplyAssembler, TextDelta
+from quiesce.protocol.model import BlockDone, CallDelta, Finished, ReasoningDelta, ReplyAssembler, Sealed, TextDelta
 
 
 def assembled(*deltas) -> ReplyAssembler:
@@ -272,3 +272,18 @@ def test_ten_thousand_calls_on_one_index_stay_apart():
 def test_what_a_provider_says_at_the_end_is_made_storable_too():
     answer = assembled(Finished("stop", usage={BAD: float("nan")}, source={"id": BAD}))
     assert answer.finished == Finished("stop", usage={CLEAN: "NaN"}, source={"id": CLEAN})
+
+
+def test_what_seals_reasoning_stays_with_it_and_the_next_reasoning_is_another():
+    seal, other = {"type": "thinking", "signature": "s"}, {"type": "thinking", "signature": "t"}
+    blocks = assembled(ReasoningDelta("a"), Sealed(seal), ReasoningDelta("b"), Sealed(other), Sealed(seal)).complete()
+    assert blocks == (
+        ReasoningBlock("a", replay=seal),
+        ReasoningBlock("b", replay=other),
+        ReasoningBlock("", replay=seal),
+    )
+
+
+def test_what_a_provider_attached_to_a_call_stays_with_it():
+    call = assembled(CallDelta(0, "c", "t", "{"), CallDelta(0, arguments="}", replay={"sig": 1}), Finished()).complete()
+    assert call == (ToolCallBlock("c", "t", "{}", replay={"sig": 1}),)
