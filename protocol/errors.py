@@ -146,16 +146,29 @@ class ToolDenied(QuiesceError):
 
 
 class ModelError(QuiesceError):
-    """A model request failed at the provider.
+    """A model request failed at the provider, or on the way there. The text says all of it that is worth a log line.
 
     `transient` says whether the same request may succeed later (a retry policy reads it), `retry_after` is the
-    provider's own wish in seconds, `code` its short name for the fault.
+    provider's own wish in seconds, `code` its short name for the fault. `status` is that of HTTP, `request_id` what the
+    provider's support asks for, `position` the place in the request that was refused: `messages[3].content[0]`. What
+    is not known is None.
     """
 
     def __init__(
-        self, message: str, *, code: str = "MODEL_ERROR", transient: bool = False, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        code: str = "MODEL_ERROR",
+        transient: bool = False,
+        retry_after: float | None = None,
+        status: int | None = None,
+        request_id: str | None = None,
+        position: str | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.transient = transient
         self.retry_after = retry_after
+        self.status = status
+        self.request_id = request_id
+        self.position = position

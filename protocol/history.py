@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from quiesce.protocol.events import Block, Event
     from quiesce.protocol.model import Visible
 
-__all__ = ["Entry", "History", "history_of", "sendable", "sendable_problems"]
+__all__ = ["NO_WORDS", "Entry", "History", "history_of", "sendable", "sendable_problems", "unanswered", "worded"]
 
 
 @frozen
@@ -182,7 +182,8 @@ def _order_of(entries: Iterable[Entry]) -> _Order:
 _UNANSWERED: Final = (
     "No result of this call was recorded. Its outcome is unknown: it may have taken effect. Check before repeating it."
 )
-_NO_WORDS: Final = "The tool reported an error and said nothing about it."
+NO_WORDS: Final = "The tool reported an error and said nothing about it."
+"""The text of an error result that has none."""
 
 
 def _results_by_step(entries: Sequence[Entry]) -> dict[_StepLabel, Iterator[ToolMessage]]:
@@ -200,12 +201,12 @@ def _placed(entry: Entry, results: dict[_StepLabel, Iterator[ToolMessage]]) -> I
     if isinstance(entry.message, ModelMessage):
         for index, call in enumerate(entry.message.calls):
             answer = next(results.get((entry.turn, entry.step, call.id), iter(())), None)
-            yield _worded(answer) if answer else _synthetic(call, f"unanswered-{entry.seq}-{index}")
+            yield worded(answer) if answer else unanswered(call, f"unanswered-{entry.seq}-{index}")
 
 
-def _worded(answer: ToolMessage) -> ToolMessage:
+def worded(answer: ToolMessage) -> ToolMessage:
     """An error result has text: one that says nothing, in a log from elsewhere, says so."""
-    return evolve(answer, content=(*answer.content, TextBlock(_NO_WORDS))) if _is_silent(answer) else answer
+    return evolve(answer, content=(*answer.content, TextBlock(NO_WORDS))) if _is_silent(answer) else answer
 
 
 def _is_silent(message: ToolMessage) -> bool:
@@ -213,5 +214,6 @@ def _is_silent(message: ToolMessage) -> bool:
     return message.is_error and not text_of(message.content).strip()
 
 
-def _synthetic(call: ToolCallBlock, message_id: str) -> ToolMessage:
+def unanswered(call: ToolCallBlock, message_id: str) -> ToolMessage:
+    """The answer that is sent for a call that has none: an error that says its outcome is unknown."""
     return ToolMessage("tool", call.id, (TextBlock(_UNANSWERED),), is_error=True, id=message_id)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import zstandard
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from quiesce.protocol.events import Event, JsonObject
 
-__all__ = ["LogFile", "LogFormat", "Torn", "extend_log", "header", "read_log", "write_log"]
+__all__ = ["LogFile", "LogFormat", "Torn", "extend_log", "header", "is_log", "read_log", "write_log"]
 
 LogFormat: TypeAlias = Literal["quiesce", "dsh"]
 
@@ -43,6 +44,7 @@ _VERSIONS: Final[dict[LogFormat, int]] = {"quiesce": 1, "dsh": 4}
 
 _MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _FRAME: Final = b"\x28\xb5\x2f\xfd"
+_HEADER: Final = re.compile(rb'\s*\{[^{}\n]*"type"\s*:\s*"session"')
 _SKIPPABLE: Final = b"\x2a\x4d\x18"
 """A skippable frame starts with a byte from 0x50 to 0x5F and these three."""
 _CHUNK: Final = 1 << 20
@@ -107,6 +109,11 @@ def read_log(data: bytes) -> LogFile:
         torn = Torn(len(events) + 2, len(source.text) - cut, words)
     intact, carried = _continuation(source, cut)
     return LogFile(log_format, head, tuple(events), torn, compressed, intact, carried)
+
+
+def is_log(data: bytes) -> bool:
+    """Whether `data` sets out to be a log, whole or damaged: it is compressed, or starts as a header does."""
+    return _starts_frame(data, 0) or _HEADER.match(data) is not None
 
 
 def header(session_id: str, created_at: int, /, **more: object) -> JsonObject:

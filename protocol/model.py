@@ -6,6 +6,7 @@ was delivered so far, so that a cut stream keeps its text and loses its half cal
 
 from __future__ import annotations
 
+import json
 from typing import Literal, TypeAlias, get_args
 
 from attrs import Factory, define, frozen
@@ -139,6 +140,27 @@ class _Draft:
     parts: list[str] = Factory(list)
     replay: JsonObject | None = None
 
+    def goes_on_with(self, delta: CallDelta) -> bool:
+        """Whether `delta`, of the same index, is more of this call.
+
+        Labels decide where both have one. Without, another name begins another call; so does the same name, if it
+        brings arguments and those of this call are whole (some servers send the name along with each piece).
+        """
+        if delta.id and self.id:
+            return delta.id == self.id
+        if not delta.name or not self.name:
+            return True
+        return delta.name == self.name and not (delta.arguments and self._is_whole())
+
+    def _is_whole(self) -> bool:
+        """Whether the arguments are a JSON object by now."""
+        if not self.parts or not self.parts[-1].rstrip().endswith("}"):
+            return False
+        try:
+            return isinstance(json.loads("".join(self.parts)), dict)
+        except (ValueError, RecursionError):
+            return False
+
 
 @define
 class ReplyAssembler:
@@ -209,15 +231,16 @@ class ReplyAssembler:
             call.id = delta.id
             self._calls[delta.index, delta.id] = call
         call.name = call.name or delta.name
-        call.replay = call.replay or delta.replay
+        if delta.replay:
+            call.replay = {**(call.replay or {}), **delta.replay}
         call.parts.append(delta.arguments)
 
     def _find_call(self, delta: CallDelta) -> _Draft:
-        """The open call of that index; a second label on one index is another call (some servers count nothing)."""
+        """The call that the delta is a part of, made if it is the first of it (some servers give all one index)."""
         latest = self._latest.get(delta.index)
-        if latest is not None and (not delta.id or not latest.id):
+        if latest is not None and latest.goes_on_with(delta):
             return latest
-        if (labelled := self._calls.get((delta.index, delta.id))) is not None:
+        if delta.id and (labelled := self._calls.get((delta.index, delta.id))) is not None:
             return labelled
         fresh = self._latest[delta.index] = _Draft(ToolCallBlock, delta.index)
         self._blocks.append(fresh)

@@ -24,7 +24,7 @@ from quiesce.protocol.events import (
     TurnStart,
     draft,
 )
-from quiesce.protocol.logfile import LogFile, extend_log, header, read_log, write_log
+from quiesce.protocol.logfile import LogFile, extend_log, header, is_log, read_log, write_log
 
 # A session as the DeepSeek Harness writes it: types, keys and key order are those of a real log. Each group of lines is
 # one batch, which the harness compresses into one frame.
@@ -117,6 +117,19 @@ def event_line(seq: int, **fields: Any) -> str:
 
 
 OWN_HEADER = json.dumps(header("s", 0))
+
+OTHERS = (b"", b"[]", b'{"role":"user"}', b'{"a":{"type":"session"}}', b'{}\n{"type":"session"}')
+
+
+@pytest.mark.parametrize("data", [PLAIN, PLAIN[:40], FRAMES[0], FRAMES[0][:9], SKIPPABLE, OWN_HEADER.encode()])
+def test_what_sets_out_to_be_a_log_is_told_by_its_start(data):
+    assert is_log(data)
+
+
+@pytest.mark.parametrize("data", OTHERS)
+def test_what_starts_otherwise_is_none(data):
+    assert not is_log(data)
+
 
 # --- whole logs --------------------------------------------------------------------------------------------------
 

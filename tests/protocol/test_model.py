@@ -124,6 +124,26 @@ def test_a_call_without_any_label_is_kept():
     assert complete(CallDelta(0, name="f", arguments="{}")) == (ToolCallBlock("", "f", "{}"),)
 
 
+@pytest.mark.parametrize("label", ["", "a"])
+def test_another_name_without_a_label_begins_another_call(label):
+    deltas = [CallDelta(0, label, "f", '{"x":'), CallDelta(0, name="g", arguments="{}"), CallDelta(0, arguments=" ")]
+    assert complete(*deltas) == (ToolCallBlock(label, "f", '{"x":'), ToolCallBlock("", "g", "{} "))
+
+
+def test_the_same_name_without_a_label_begins_another_call_once_the_first_is_whole():
+    deltas = [CallDelta(0, name="f", arguments='{"x":{}'), CallDelta(0, name="f", arguments="}")]
+    assert complete(*deltas) == (ToolCallBlock("", "f", '{"x":{}}'),)
+    assert complete(*deltas, CallDelta(0, name="f", arguments="{}")) == (
+        ToolCallBlock("", "f", '{"x":{}}'),
+        ToolCallBlock("", "f", "{}"),
+    )
+
+
+def test_a_name_that_comes_again_with_nothing_behind_a_whole_call_begins_none():
+    deltas = [CallDelta(0, name="f", arguments="{}"), CallDelta(0, name="f")]
+    assert complete(*deltas) == (ToolCallBlock("", "f", "{}"),)
+
+
 # --- how an answer ends ------------------------------------------------------------------------------------------
 
 ALL = (TextDelta("text"), ReasoningDelta("hm"), CallDelta(0, "c", "f", "{}"), BlockDone(ToolCallBlock("d", "g", "{}")))
@@ -287,3 +307,9 @@ def test_what_seals_reasoning_stays_with_it_and_the_next_reasoning_is_another():
 def test_what_a_provider_attached_to_a_call_stays_with_it():
     call = assembled(CallDelta(0, "c", "t", "{"), CallDelta(0, arguments="}", replay={"sig": 1}), Finished()).complete()
     assert call == (ToolCallBlock("c", "t", "{}", replay={"sig": 1}),)
+
+
+def test_what_a_provider_attached_to_a_call_may_come_in_parts():
+    assert complete(CallDelta(0, "c", "t", "{}", {"a": 1}), CallDelta(0, replay={"b": 2})) == (
+        ToolCallBlock("c", "t", "{}", replay={"a": 1, "b": 2}),
+    )

@@ -1,0 +1,322 @@
+"""History -> the `messages` of Anthropic Messages. The rules are in the package's docstring."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from attrs import Factory, define
+
+from quiesce.protocol.dialects.arguments import argument_object
+from quiesce.protocol.dialects.labels import CallIds, wire_name, wire_names
+from quiesce.protocol.dialects.media import media_of
+from quiesce.protocol.dialects.originals import is_listed, like, original_of
+from quiesce.protocol.dialects.rendering import (
+    BEGIN,
+    CONTINUE,
+    BaseRenderer,
+    in_words,
+    is_own,
+    sendable_text,
+    system_text,
+)
+from quiesce.protocol.events import ModelMessage, OpaqueBlock, ReasoningBlock, TextBlock, ToolCallBlock
+from quiesce.protocol.history import NO_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from quiesce.protocol.dialects.exchanges import Exchange
+    from quiesce.protocol.dialects.media import Media
+    from quiesce.protocol.dialects.profile import MediaKind, Profile
+    from quiesce.protocol.events import Block, JsonObject, ToolMessage
+    from quiesce.protocol.model import ModelRequest, ToolSpec, Visible
+
+__all__ = ["MESSAGE", "RESULT", "Renderer", "media_block", "render", "render_tools", "request"]
+
+MESSAGE: Final = ("role", "content")
+"""The keys of a message that rendering computes."""
+RESULT: Final = ("type", "tool_use_id", "content", "is_error")
+"""The keys of a result block that rendering computes."""
+_CALL: Final = ("type", "id", "name", "input")
+_KNOWN: Final = frozenset({"text", "tool_use", "tool_result", "thinking", "redacted_thinking"})
+_PLAIN: Final = ("type", "text")
+"""The keys of a part that is nothing but text."""
+_MEDIA: Final[Mapping[str, MediaKind]] = {"image": "image", "document": "document"}
+_IN_RESULTS: Final = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
+_SERVERS: Final = ("server_tool_use", "mcp_tool_use")
+_SERVER_ID: Final = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
+_SEALS: Final[Mapping[str, tuple[str, ...]]] = {
+    "thinking": ("thinking", "signature"),
+    "redacted_thinking": ("data",),
+}
+"""What reasoning must come with; its seal stands last."""
+_OPEN_ENDED: Final = frozenset({"thinking", "redacted_thinking"})
+"""What no final answer may end with."""
+
+
+def render(messages: Sequence[Visible], profile: Profile) -> list[JsonObject]:
+    """The wire messages of `messages`, which may be any. See `Renderer` for a history that grows."""
+    return Renderer(profile).render(messages)
+
+
+def render_tools(tools: Sequence[ToolSpec], profile: Profile) -> list[JsonObject]:
+    """The tools on offer. Raises `InvalidInput` if two of them have one name on the wire."""
+    names = wire_names((tool.name for tool in tools), profile)
+    return [
+        {"name": name, "description": tool.description, "input_schema": tool.parameters}
+        for name, tool in zip(names, tools, strict=True)
+    ]
+
+
+def request(asked: ModelRequest, profile: Profile, messages: list[JsonObject] | None = None) -> JsonObject:
+    """The body of a request: `messages` and, if there are any, `system` and `tools`.
+
+    `messages` are the rendered ones of `asked`, if they are known already.
+    """
+    body: JsonObject = {"messages": render(asked.messages, profile) if messages is None else messages}
+    if system := system_text(asked, profile):
+        body["system"] = system
+    if asked.tools:
+        body["tools"] = render_tools(asked.tools, profile)
+    return body
+
+
+@define
+class _Writer:
+    profile: Profile
+    _out: list[JsonObject] = Factory(list)
+    _ids: CallIds = Factory(lambda self: CallIds(self.profile), takes_self=True)
+
+    def add(self, exchange: Exchange) -> None:
+        message = exchange.message
+        if isinstance(message, ModelMessage):
+            self._add_answer(message, exchange.calls, exchange.answers)
+        elif blocks := [part for block in message.content for part in _blocks(block, self.profile)]:
+            self._put("user", blocks, original_of(message, self.profile))
+
+    def written(self) -> list[JsonObject]:
+        if not self._out or self._out[-1]["role"] == "user":
+            return self._out.copy()
+        if self.profile.ends_with_input:
+            return [*self._out, {"role": "user", "content": CONTINUE}]
+        return [*self._out[:-1], *_without_open_end(self._out[-1])]
+
+    def _add_answer(
+        self, message: ModelMessage, calls: tuple[ToolCallBlock, ...], answers: tuple[ToolMessage, ...]
+    ) -> None:
+        ids = self._ids.batch(calls) if calls else []
+        blocks = _answer(message, ids, self.profile)
+        if blocks:
+            self._put("assistant", blocks, original_of(message, self.profile))
+        if calls:
+            self._add_results(answers, ids)
+
+    def _add_results(self, answers: tuple[ToolMessage, ...], ids: list[str]) -> None:
+        results: list[JsonObject] = []
+        moved: list[JsonObject] = []
+        for answer, label in zip(answers, ids, strict=True):
+            made, media = _result(answer, label, self.profile)
+            results.append(made)
+            moved += media
+        self._put("user", results + moved, original_of(answers[0], self.profile, "message"))
+
+    def _put(self, role: str, blocks: list[JsonObject], original: JsonObject | None) -> None:
+        """Add a message, or make the last one longer if it is of the same role."""
+        last = self._out[-1] if self._out else None
+        if last is None and role == "assistant" and self.profile.starts_with_user:
+            self._out.append({"role": "user", "content": BEGIN})
+        if last is not None and last["role"] == role:
+            self._out[-1] = {**last, "content": [*_as_blocks(last["content"]), *blocks]}
+        else:
+            self._out.append(like({"role": role, "content": _content(blocks, original)}, original, MESSAGE))
+
+
+class Renderer(BaseRenderer):
+    """Renders a history that grows."""
+
+    _writer = _Writer
+
+
+# --- messages ----------------------------------------------------------------------------------------------------
+
+
+def _content(blocks: list[JsonObject], original: JsonObject | None) -> str | list[JsonObject]:
+    """One plain text is a string, unless it was a list."""
+    if (
+        len(blocks) == 1
+        and tuple(blocks[0]) == _PLAIN
+        and blocks[0]["type"] == "text"
+        and not is_listed(original, "content")
+    ):
+        return str(blocks[0]["text"])
+    return blocks
+
+
+def _as_blocks(content: str | list[JsonObject]) -> list[JsonObject]:
+    return [_text(content)] if type(content) is str else content  # type: ignore[return-value]  # or a list
+
+
+def _without_open_end(message: JsonObject) -> list[JsonObject]:
+    """The final answer without thinking at its end, which no server takes."""
+    content = message["content"]
+    if type(content) is str or content[-1].get("type") not in _OPEN_ENDED:
+        return [message]
+    end = len(content)
+    while end and content[end - 1].get("type") in _OPEN_ENDED:
+        end -= 1
+    return [{**message, "content": content[:end]}] if end else []
+
+
+def _answer(message: ModelMessage, ids: list[str], profile: Profile) -> list[JsonObject]:
+    """The blocks of an answer: text before calls, and what signed thinking holds in its place stays there."""
+    own = is_own(message, profile)
+    labels = iter(ids)
+    spoken: list[JsonObject] = []
+    called: list[JsonObject] = []
+    in_place = own and (profile.verbatim or any(_sealed(block) for block in message.content))
+    asked: set[str] = set()
+    for block in message.content:
+        if isinstance(block, ToolCallBlock):
+            (spoken if in_place else called).append(_call(block, next(labels), profile, own=own))
+        elif isinstance(block, ReasoningBlock):
+            if own and (sealed := _sealed(block)) is not None:
+                spoken.append(sealed)
+        else:
+            spoken += _spoken(block, profile, asked, own=own)
+    return spoken + called if called or profile.verbatim else _texts_first(spoken)
+
+
+def _texts_first(blocks: list[JsonObject]) -> list[JsonObject]:
+    """The blocks with text before the first call; thinking and calls stay as they are among each other."""
+    called = next((at for at, block in enumerate(blocks) if block["type"] == "tool_use"), len(blocks))
+    late = [block for block in blocks[called:] if block["type"] == "text"]
+    if not late:
+        return blocks
+    return [*blocks[:called], *late, *(block for block in blocks[called:] if block["type"] != "text")]
+
+
+def _sealed(block: Block) -> JsonObject | None:
+    """The thinking that the server wants back: signed, or redacted with its data."""
+    replay = block.replay if isinstance(block, ReasoningBlock) else None
+    if not replay:
+        return None
+    needed = _SEALS.get(str(replay.get("type")), ())
+    whole = needed and type(replay.get("thinking", "")) is str and all(type(replay.get(key)) is str for key in needed)
+    return replay if whole and replay[needed[-1]] else None
+
+
+def _call(block: ToolCallBlock, label: str, profile: Profile, *, own: bool) -> JsonObject:
+    made = {
+        "type": "tool_use",
+        "id": label,
+        "name": wire_name(block.name, profile),
+        "input": argument_object(block.arguments),
+    }
+    if own and block.replay:
+        made |= {key: value for key, value in block.replay.items() if key not in made}
+    return made if block.shape is None else like(made, original_of(block, profile), _CALL)
+
+
+def _result(answer: ToolMessage, label: str, profile: Profile) -> tuple[JsonObject, list[JsonObject]]:
+    """The result block, and the media that have to stand behind the batch."""
+    original = original_of(answer, profile) if answer.shape else None
+    parts: list[JsonObject] = []
+    moved: list[JsonObject] = []
+    for block in answer.content:
+        made = _blocks(block, profile)
+        kinds = {part["type"] for part in made}
+        if kinds <= {"text"} or (profile.images_in_results and kinds <= _IN_RESULTS):
+            parts += made
+        elif isinstance(block, OpaqueBlock):
+            parts.append(_text(f"[{block.data.get('type')}: behind the results]"))
+            moved += made
+    result: JsonObject = {"type": "tool_result", "tool_use_id": label}
+    if answer.is_error and not any(part.get("type") == "text" for part in parts):
+        parts.append(_text(NO_WORDS))
+    if parts:
+        result["content"] = _content(parts, original)
+    elif original is not None and "content" in original:
+        result["content"] = [] if type(original["content"]) is list else ""
+    if answer.is_error or (original is not None and original.get("is_error") is False):
+        result["is_error"] = answer.is_error
+    return like(result, original, RESULT), moved
+
+
+# --- blocks ------------------------------------------------------------------------------------------------------
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _blocks(block: Block, profile: Profile) -> list[JsonObject]:
+    """What a user says, or a result."""
+    if isinstance(block, TextBlock):
+        return _text_block(block, profile)
+    if isinstance(block, OpaqueBlock):
+        if (original := _given_back(block, profile)) is not None:
+            return [original]
+        media = media_of(block.data, profile)
+        if media is not None and (made := media_block(media)) is not None:
+            return [made]
+    words = in_words(block, profile)
+    return [_text(words)] if words else []
+
+
+def _given_back(block: OpaqueBlock, profile: Profile) -> JsonObject | None:
+    """The original of a user's block, if such may stand in a user's message."""
+    original = original_of(block, profile)
+    kind = None if original is None else original.get("type")
+    if type(kind) is not str or not kind or kind in _KNOWN or kind in _SERVERS or kind.endswith("_tool_result"):
+        return None
+    return original if _MEDIA.get(kind) is None or _MEDIA[kind] in profile.media else None
+
+
+def _spoken(block: Block, profile: Profile, asked: set[str], *, own: bool) -> list[JsonObject]:
+    """What an assistant says beside its calls. `asked`: the calls of the server's own tools that stand before it."""
+    if isinstance(block, TextBlock):
+        return _text_block(block, profile)
+    if not isinstance(block, OpaqueBlock):
+        return []
+    original = original_of(block, profile)
+    if original is None and own and "wire" not in block.data:
+        original = block.data
+    if original is not None and _is_servers(original, asked):
+        return [original]
+    return [_text(in_words(block, profile))]
+
+
+def _is_servers(block: JsonObject, asked: set[str]) -> bool:
+    """Whether `block` is one of the server's own tools, whole and with its call before it."""
+    kind, call_id, answered = block.get("type"), block.get("id"), block.get("tool_use_id")
+    if type(kind) is not str or not kind or kind in _KNOWN or kind in _MEDIA:
+        return False
+    if kind.endswith("_tool_result"):
+        return type(answered) is str and answered in asked
+    if kind == "server_tool_use" and (type(call_id) is not str or _SERVER_ID.fullmatch(call_id) is None):
+        return False
+    if type(call_id) is str:
+        asked.add(call_id)
+    return True
+
+
+def _text_block(block: TextBlock, profile: Profile) -> list[JsonObject]:
+    text = sendable_text(block.text, profile)
+    if not text.strip():  # nothing blank in this dialect, whatever the profile says
+        return []
+    return [_text(text) if block.shape is None else like(_text(text), original_of(block, profile), ("text",))]
+
+
+def media_block(media: Media) -> JsonObject | None:
+    """The content block that shows `media`, or None if there is none for it."""
+    if media.kind == "audio":
+        return None
+    if media.url is not None:
+        source: JsonObject = {"type": "url", "url": media.url}
+    elif media.media_type == "text/plain":
+        return None
+    else:
+        source = {"type": "base64", "media_type": media.media_type, "data": media.data}
+    made: JsonObject = {"type": media.kind, "source": source}
+    return made if media.name is None else {**made, "title": media.name}

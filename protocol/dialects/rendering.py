@@ -1,0 +1,130 @@
+"""The fold that renders a history in any dialect: what was rendered stays, only what is new is rendered.
+
+A dialect gives a `Writer`, which turns one exchange after the other into wire messages. The `Renderer` keeps a writer
+and what it has written, and feeds it what came since. So what was sent stays a prefix of what is sent next, and prompt
+caches hold (the last message may grow: messages of one role are one message).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from quiesce.protocol.dialects.exchanges import exchanges, exchanges_in_order
+from quiesce.protocol.dialects.media import described, resource_text
+from quiesce.protocol.events import OpaqueBlock, ToolCallBlock
+from quiesce.protocol.storable import clean_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from quiesce.protocol.dialects.exchanges import Exchange
+    from quiesce.protocol.dialects.profile import Profile
+    from quiesce.protocol.events import Block, JsonObject, ModelMessage
+    from quiesce.protocol.model import ModelRequest, Visible
+
+__all__ = [
+    "BEGIN",
+    "CONTINUE",
+    "NO_OUTPUT",
+    "NO_REASONING",
+    "BaseRenderer",
+    "Writer",
+    "in_words",
+    "is_own",
+    "sendable_text",
+    "system_text",
+]
+
+BEGIN: Final = "Begin."
+"""What the user says first where a history starts with the assistant and the server wants a user."""
+CONTINUE: Final = "Continue."
+"""What the user says last where a history ends with the assistant and the server wants input."""
+NO_OUTPUT: Final = "(no output)"
+"""The text of a result that has none."""
+NO_REASONING: Final = "(No reasoning of this answer is known.)"
+"""What stands for reasoning where a server wants some and another model made the answer."""
+
+
+class Writer(Protocol):
+    """Writes one exchange after the other."""
+
+    def add(self, exchange: Exchange) -> None:
+        """Write the next exchange."""
+        ...
+
+    def written(self) -> list[JsonObject]:
+        """All wire messages up to now, in a list of its own. The messages are never changed afterwards."""
+        ...
+
+
+class BaseRenderer:
+    """Renders a history that grows. Each dialect's `Renderer` is this with its own writer."""
+
+    _writer: Callable[[Profile], Writer]
+    _seen: tuple[Visible, ...]
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self._start()
+
+    def render(self, messages: Sequence[Visible]) -> list[JsonObject]:
+        """The wire messages of `messages`.
+
+        If these extend those of the last call (they are compared by identity, then by value), only the new ones are
+        rendered, and otherwise all. The list is the caller's; the objects in it must not be changed.
+        """
+        messages = tuple(messages)
+        new = self._new(messages)
+        if new is None:
+            self._start()
+            new = exchanges(messages)
+        for exchange in new:
+            self._writing.add(exchange)
+        self._seen = messages
+        return self._writing.written()
+
+    def _start(self) -> None:
+        self._writing = type(self)._writer(self.profile)  # noqa: SLF001 - its own
+        self._seen = ()
+
+    def _new(self, messages: tuple[Visible, ...]) -> list[Exchange] | None:
+        """What has to be written after what is written; None if that has to be written anew."""
+        known = len(self._seen)
+        if messages[:known] != self._seen:
+            return None
+        return exchanges_in_order(messages[known:])
+
+
+def is_own(message: ModelMessage, profile: Profile) -> bool:
+    """Whether the server and model of `profile` made `message`: then it gets back what it attached."""
+    return (message.source.get("provider"), message.source.get("model")) == profile.identity
+
+
+def system_text(asked: ModelRequest, profile: Profile) -> str:
+    """The system prompt of a request as it can be sent, or "" if there is none."""
+    system = asked.system or ""
+    return sendable_text(system, profile) if system.strip() else ""
+
+
+def sendable_text(text: str, profile: Profile) -> str:
+    """`text` as it can be sent, or "" if it is blank and the profile does not leave it so."""
+    if not text or (text.isspace() and not profile.verbatim):
+        return ""
+    text = clean_text(text)
+    if profile.max_text is None or len(text) <= profile.max_text:
+        return text
+    note = f"\n[cut: {len(text)} characters in all]"
+    return text[: profile.max_text - len(note)] + note
+
+
+def in_words(block: Block, profile: Profile) -> str:
+    """What a block that is no text says where there is text alone; "" if nothing.
+
+    Calls and thoughts in input come from logs made elsewhere alone.
+    """
+    if isinstance(block, OpaqueBlock):
+        inside = resource_text(block.data) or ""
+        said = inside if inside.strip() else described(block.data)
+    else:
+        said = f"[call of {block.name}: {block.arguments}]" if isinstance(block, ToolCallBlock) else block.text
+    return sendable_text(said, profile) if said.strip() else ""
