@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
@@ -32,3 +34,12 @@ def logs():
 def agents():
     """The module `tests/agents.py`."""
     return _beside("agents")
+
+
+@pytest.fixture(scope="session")
+def fake_provider():
+    """The module `tests/provider/fake.py`: a strict fake provider for all dialects. Its docstring shows its use."""
+    name = "quiesce_test_provider"
+    package = sys.modules.setdefault(name, ModuleType(name))
+    package.__path__ = [str(Path(__file__).with_name("provider"))]
+    return importlib.import_module(f"{name}.fake")
