@@ -6,6 +6,7 @@ from quiesce.actors.agent import Agent
 from quiesce.actors.attempts import Model, RetryPolicy
 from quiesce.actors.fork import fork_session
 from quiesce.actors.hooks import Hooks, ToolInvocation
+from quiesce.actors.live import AttemptFailed, ModelDelta
 from quiesce.actors.models import ScriptedModel, call, fail, say
 from quiesce.actors.results import Result
 from quiesce.actors.runtime import Runtime
@@ -28,12 +29,14 @@ from quiesce.protocol.messages import Turn
 
 __all__ = [
     "Agent",
+    "AttemptFailed",
     "Hooks",
     "InputDropped",
     "InputParked",
     "InvalidInput",
     "MemoryStore",
     "Model",
+    "ModelDelta",
     "ModelError",
     "QuiesceError",
     "RecoveryFailed",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import trio
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from quiesce.actors.kernel import ActorRef
+    from quiesce.actors.live import Happening, Watchers
     from quiesce.actors.scheduler import SchedulerActor
     from quiesce.actors.session import SessionActor
     from quiesce.actors.sources import Sources
@@ -81,6 +82,7 @@ class Agent:
         scheduler: ActorRef[SchedulerActor],
         driver: ActorRef[StepDriverActor],
         sources: Sources,
+        watchers: Watchers,
     ) -> None:
         self.session_id = session_id
         self._store = store
@@ -89,6 +91,7 @@ class Agent:
         self._scheduler = scheduler
         self._driver = driver
         self._sources = sources
+        self._watchers = watchers
         self._on_closed: Callable[[Agent], object] = lambda _: None
 
     @classmethod
@@ -194,6 +197,32 @@ class Agent:
                 if event.seq >= from_seq:
                     yield event
 
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[trio.MemoryReceiveChannel[Happening]]:
+        """What happens from here on, in its order: each committed event, and the model's answers as they come.
+
+            async with agent.watch() as happenings:
+                await agent.follow_up("Hello")
+                async for what in happenings:
+                    match what:
+                        case ModelDelta(delta=TextDelta(text)):
+                            print(text, end="")
+                        case Event(type="turn/end"):
+                            break
+
+        Between two events come the `ModelDelta`s of the request that runs, and an `AttemptFailed` for each attempt that
+        fails. They come once and are not stored. The channel ends when the session stops or crashes; what its reader
+        does not take waits in memory.
+        """
+        send, receive = trio.open_memory_channel["Happening"](float("inf"))
+        await self._ask(self._session, Subscribe(_Feed(send)))
+        self._watchers.add(send.send_nowait)
+        try:
+            with receive:
+                yield receive
+        finally:
+            self._watchers.remove(send.send_nowait)
+
     async def statistics(self) -> SchedulerStatistics:
         """What the scheduler counts."""
         return await self._ask(self._scheduler, ReadStatistics())
@@ -227,7 +256,7 @@ class Agent:
 class _Feed:
     """An observer that puts committed events into a channel, and closes it when none will follow."""
 
-    def __init__(self, send: trio.MemorySendChannel[Event]) -> None:
+    def __init__(self, send: trio.MemorySendChannel[Any]) -> None:
         self._send = send
 
     def tell(self, message: EventsCommitted | SessionStopped, /) -> None:

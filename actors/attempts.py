@@ -73,13 +73,23 @@ class RetryPolicy:
         return max(backoff * random.uniform(0.5, 1.0), error.retry_after or 0)
 
 
-async def attempt(model: Model, request: ModelRequest, cancellation: Cancellation) -> Attempt:
-    """Ask `model` once. A cancel by the user ends it early; cancellation from outside passes."""
+async def attempt(
+    model: Model, request: ModelRequest, cancellation: Cancellation, heard: Callable[[Delta], None]
+) -> Attempt:
+    """Ask `model` once; each delta that is sound is passed on to `heard`.
+
+    A cancel by the user ends it early; cancellation from outside passes.
+    """
     answer = ReplyAssembler()
     failure: Exception | None = None
+
+    def take(delta: Delta) -> None:
+        answer.add(delta)
+        heard(delta)
+
     try:
         with trio.CancelScope() as scope, cancellation.by(scope.cancel):
-            await model.respond(request, answer.add)
+            await model.respond(request, take)
     except Exception as error:  # noqa: BLE001 - a model is foreign code; what it raised is reported by the turn
         failure = error
     if cancellation.requested:

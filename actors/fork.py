@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import trio
-
 from quiesce.actors.options import check_count, check_text
+from quiesce.actors.stores.whole import create_session
 from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.recovery import forked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from quiesce.actors.sources import Sources
-    from quiesce.actors.stores import Store, Writer
-    from quiesce.protocol.events import Event
+    from quiesce.actors.stores import Store
 
-__all__ = ["fork_session", "release"]
+__all__ = ["fork_session"]
 
 
 async def fork_session(
@@ -47,35 +43,5 @@ async def fork_session(
         raise InvalidInput(f"at: session {session_id!r} has no {wanted}, its log has {len(prefix)} events")
     child = f"{session_id}-{sources.mint()}" if new_id is None else new_id
     header = {"createdAt": sources.now(), "parent": session_id, "parentSeq": boundary}
-    writer = await store.open(child, new=True, header=header)
-    try:
-        await _store(writer, forked(prefix))
-    except BaseException:
-        await release(writer)
-        with trio.CancelScope(shield=True):
-            await store.delete(child)
-        raise
-    await release(writer)
+    await create_session(store, child, forked(prefix), header)
     return child
-
-
-async def _store(writer: Writer, events: Sequence[Event]) -> None:
-    """Append, and wait until it is durable."""
-    answers: list[Exception | None] = []
-    answered = trio.Event()
-
-    def on_done(error: Exception | None) -> None:
-        answers.append(error)
-        answered.set()
-
-    writer.append(events, on_done)
-    with trio.CancelScope(shield=True):  # the store answers soon, and half a fork is of no use
-        await answered.wait()
-    if answers[0] is not None:
-        raise answers[0]
-
-
-async def release(writer: Writer) -> None:
-    """Give a lease back, whether or not the caller is cancelled."""
-    with trio.CancelScope(shield=True):  # a lease outlives whoever was cancelled, unless it is given back
-        await writer.release()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from quiesce.actors.fork import release
 from quiesce.actors.session import SessionState
+from quiesce.actors.stores.whole import release
 from quiesce.protocol.errors import StoreError
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from quiesce.actors.attempts import Model, RetryPolicy
     from quiesce.actors.hooks import Hooks
     from quiesce.actors.kernel import ActorRef
+    from quiesce.actors.mcp.server import McpServer
     from quiesce.actors.supervised import Plan
     from quiesce.actors.tools import AnyTool
 
@@ -64,12 +65,13 @@ class Runtime:
             finally:
                 await runtime._close()
 
-    async def agent(
+    async def agent(  # noqa: PLR0913 - the options of an agent, one keyword each
         self,
         session_id: str,
         *,
         model: Model,
         tools: Iterable[AnyTool] = (),
+        mcp: Iterable[McpServer] = (),
         hooks: Iterable[Hooks] = (),
         system: str | None = None,
         max_parallel: int = 10,
@@ -84,6 +86,7 @@ class Runtime:
             session_id: its name in the store.
             model: who answers its requests.
             tools: what the model may ask for, made by `@tool`.
+            mcp: servers whose tools it may ask for as well; they are connected to, and closed with the agent.
             hooks: what is asked around each call; the first is the outermost.
             system: the system prompt. It is not part of the log.
             max_parallel: how many bodies of parallel calls may run at a time.
@@ -94,6 +97,7 @@ class Runtime:
 
         Raises:
             InvalidInput: an argument is out of range, or the session is open here already.
+            McpConnectError: a server could not be reached.
             SessionHeld: another writer holds the session.
             UnreadableLog: its log cannot be read.
             StoreError: the store failed.
@@ -114,6 +118,7 @@ class Runtime:
             retry=retry,
             takeover=takeover,
             sources=self._sources,
+            mcp=mcp,
         )
         async with self._opening(session_id):
             agent = await self._started(_Start(made))

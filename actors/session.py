@@ -17,11 +17,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-import trio
 from attrs import Factory, define, frozen
 from pykka import ActorDeadError
 
 from quiesce.actors.kernel import TrioActor, receive
+from quiesce.actors.stores.whole import release
 from quiesce.protocol.codec import check_draft
 from quiesce.protocol.errors import StoreError
 from quiesce.protocol.history import History
@@ -159,8 +159,7 @@ class SessionActor(TrioActor):
 
     async def _stop(self, failure: BaseException | None) -> None:
         self._tell(SessionStopped(failure))
-        with trio.CancelScope(shield=True):  # a lease outlives its cancelled owner, unless it is given back
-            await self._writer.release()
+        await release(self._writer)
 
     def _store(self, message: Message[Committed], drafts: Sequence[Draft], time: int) -> None:
         for item in drafts:

@@ -1,5 +1,7 @@
 """An agent as a supervised subtree: session, scheduler and driver under one supervisor, and its spec.
 
+Its MCP servers, if it has any, are a subtree of their own beside the three, with a supervisor that comes first.
+
 What happens when one of the three crashes:
 
 - The strategy is rest_for_one, in the order session, scheduler, driver: what was started after the one that crashed
@@ -27,6 +29,7 @@ from quiesce.actors.dispatch import Workshop
 from quiesce.actors.hooks import HookChain
 from quiesce.actors.kernel import ChildSpec, Supervisor, receive
 from quiesce.actors.lease import Lease
+from quiesce.actors.mcp.supervised import McpSupervisor, check_servers
 from quiesce.actors.options import check_count, check_instance, check_seconds, listed
 from quiesce.actors.scheduler import SchedulerActor
 from quiesce.actors.session import ResumedSession
@@ -37,11 +40,12 @@ from quiesce.actors.tools import Toolbox
 from quiesce.actors.turn import Brain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from quiesce.actors.attempts import Model
     from quiesce.actors.hooks import Hooks
     from quiesce.actors.kernel.supervision import Restart
+    from quiesce.actors.mcp.server import McpServer
     from quiesce.actors.tools import AnyTool
 
 __all__ = ["AgentSupervisor", "Plan", "agent_spec", "plan"]
@@ -61,6 +65,7 @@ class Plan:
     sources: Sources
     max_parallel: int
     drain_grace: float
+    servers: tuple[McpServer, ...] = ()
 
 
 class AgentSupervisor(Supervisor):
@@ -70,6 +75,7 @@ class AgentSupervisor(Supervisor):
         self._plan = plan
         session, scheduler, driver = _ACTORS
         specs = (
+            *self._servers(),
             ChildSpec("session", partial(session, plan.lease, plan.sources)),
             ChildSpec("scheduler", lambda: scheduler(self._workshop())),
             ChildSpec("driver", lambda: self._driver(driver)),
@@ -89,7 +95,14 @@ class AgentSupervisor(Supervisor):
             scheduler=scheduler,
             driver=driver,
             sources=self._plan.sources,
+            watchers=self._plan.brain.watchers,
         )
+
+    def _servers(self) -> Iterator[ChildSpec]:
+        """The first to start and the last to stop: nothing that crashes here ends the connection to a server."""
+        plan = self._plan
+        if plan.servers:
+            yield ChildSpec("mcp", partial(McpSupervisor, plan.servers, plan.toolbox), kind="supervisor")
 
     def _driver(self, make: type[StepDriverActor]) -> StepDriverActor:
         return make(self.child("session"), self.child("scheduler"), self._plan.brain, self._plan.sources)
@@ -121,14 +134,15 @@ def plan(  # noqa: PLR0913 - the options of an agent, checked in one place
     retry: RetryPolicy | None,
     takeover: bool,
     sources: Sources,
+    mcp: Iterable[McpServer] = (),
 ) -> Plan:
     """Check the options of an agent. Raises `InvalidInput`, which names the option."""
     toolbox, chain = Toolbox(listed("tools", tools)), HookChain(listed("hooks", hooks))
-    brain = Brain(session_id, model, toolbox.specs(), system, max_steps, RetryPolicy() if retry is None else retry)
+    brain = Brain(session_id, model, toolbox, system, max_steps, RetryPolicy() if retry is None else retry)
     check_count("max_parallel", max_parallel)
     check_seconds("drain_grace", drain_grace)
     lease = Lease(store, session_id, sources, takeover=takeover)
-    return Plan(lease, brain, toolbox, chain, sources, max_parallel, drain_grace)
+    return Plan(lease, brain, toolbox, chain, sources, max_parallel, drain_grace, check_servers("mcp", mcp))
 
 
 def agent_spec(  # noqa: PLR0913 - as those of `Runtime.agent`, one keyword each
@@ -137,6 +151,7 @@ def agent_spec(  # noqa: PLR0913 - as those of `Runtime.agent`, one keyword each
     store: Store,
     model: Model,
     tools: Iterable[AnyTool] = (),
+    mcp: Iterable[McpServer] = (),
     hooks: Iterable[Hooks] = (),
     system: str | None = None,
     max_parallel: int = 10,
@@ -178,5 +193,6 @@ def agent_spec(  # noqa: PLR0913 - as those of `Runtime.agent`, one keyword each
         retry=retry,
         takeover=takeover,
         sources=sources or Sources(),
+        mcp=mcp,
     )
     return ChildSpec(session_id, partial(AgentSupervisor, made), restart=restart, kind="supervisor")

@@ -271,16 +271,35 @@ def _where(function: object, isolation: object) -> Runs:
 
 
 class Toolbox:
-    """The tools of one agent, in the order in which a model is told of them. Raises `InvalidInput` for equal names."""
+    """The tools of one agent, in the order in which a model is told of them. Raises `InvalidInput` for equal names.
+
+    Its own tools stay the same. Others, of a server for instance, stand on a shelf, which may be filled anew.
+    """
 
     def __init__(self, tools: Iterable[AnyTool] = ()) -> None:
         self._tools: dict[str, AnyTool] = {}
+        self._shelves: dict[str, dict[str, AnyTool]] = {}
         for position, item in enumerate(tools):
             if not isinstance(item, Tool):
                 raise InvalidInput(f"tools[{position}]: {item!r} is not a tool; decorate the function with @tool")
             if item.name in self._tools:
                 raise InvalidInput(f"tools[{position}]: there is a tool {item.name!r} already")
             self._tools[item.name] = item
+        self._own = frozenset(self._tools)
+
+    def shelve(self, shelf: str, tools: Iterable[AnyTool]) -> tuple[str, ...]:
+        """Put `tools` on a shelf, in place of what stood there; a shelf keeps its place among the others.
+
+        Returns the names that are taken: those tools are left out.
+        """
+        wanted = {item.name: item for item in tools}
+        old = self._shelves.get(shelf, {})
+        taken = tuple(name for name in wanted if name in self._tools and name not in old)
+        self._shelves[shelf] = {name: item for name, item in wanted.items() if name not in taken}
+        self._tools = {name: item for name, item in self._tools.items() if name in self._own}
+        for items in self._shelves.values():
+            self._tools |= items
+        return taken
 
     def get(self, name: str) -> AnyTool | None:
         """The tool of that name, if there is one."""

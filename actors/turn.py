@@ -8,13 +8,16 @@ first failure, and raises that failure to whoever waits (G1, G3, G5).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
 from attrs import Factory, define, frozen
 
 from quiesce.actors.attempts import Model, RetryPolicy, attempt
+from quiesce.actors.live import AttemptFailed, ModelDelta, Watchers
 from quiesce.actors.options import check_count, check_instance, check_model, check_text
+from quiesce.actors.tools import Toolbox
 from quiesce.protocol.errors import RecoveryFailed, StepLimitReached, TurnFailed
 from quiesce.protocol.events import (
     AssistantAttempt,
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
     from quiesce.actors.sources import Sources
     from quiesce.protocol.events import Block, Draft, JsonObject, ToolResult, UserMessage
     from quiesce.protocol.inbox import Inbox
-    from quiesce.protocol.model import ToolSpec
+    from quiesce.protocol.model import Delta
     from quiesce.protocol.rules import LogState
 
 __all__ = ["Brain", "Desk", "TurnRun"]
@@ -70,10 +73,11 @@ class Brain:
 
     session_id: str
     model: Model
-    tools: tuple[ToolSpec, ...] = ()
+    tools: Toolbox = Factory(Toolbox)
     system: str | None = None
     max_steps: int = 100
     retry: RetryPolicy = Factory(RetryPolicy)
+    watchers: Watchers = Factory(Watchers)
 
     def __attrs_post_init__(self) -> None:
         check_text("session_id", self.session_id)
@@ -212,15 +216,21 @@ class TurnRun:
         attempts = 0
         while True:
             attempts += 1
-            made = await attempt(self.brain.model, request, self.cancellation)
+            heard = partial(self._tell_delta, attempts)
+            made = await attempt(self.brain.model, request, self.cancellation, heard)
             if made.failure is None and not made.cancelled:
                 return await self._commit(made)
             delay = None if made.cancelled else self.brain.retry.delay(made, attempts, self.desk.sources.random)
+            if made.failure is not None:
+                self.brain.watchers.tell(AttemptFailed(self.number, self.step, attempts, made.failure, delay))
             await self._keep_partial(made)
             if made.failure is not None and delay is None:
                 raise made.failure
             if made.cancelled or not await self._wait(delay or 0):
                 return None
+
+    def _tell_delta(self, attempts: int, delta: Delta) -> None:
+        self.brain.watchers.tell(ModelDelta(self.number, self.step, attempts, delta))
 
     async def _request(self) -> ModelRequest:
         view = await self.desk.session.ask(ReadHistory())
@@ -230,7 +240,7 @@ class TurnRun:
             self.number,
             self.step,
             sendable(view.entries, in_order=view.in_order),
-            brain.tools,
+            brain.tools.specs(),
             brain.system,
         )
 

@@ -28,6 +28,7 @@ from rich.table import Table
 
 from quiesce.actors import Agent, Runtime, SqliteStore, tool
 from quiesce.actors.stores import OnDone, Store, Writer
+from quiesce.actors.stores.whole import store_events
 from quiesce.protocol.events import (
     AssistantMessage,
     Draft,
@@ -265,23 +266,10 @@ async def _write_log(store: Store, session_id: str, events: int, advance: Advanc
         drafts = [item for number in numbers for item in _turn_drafts(number)]
         turn = numbers[-1]
         numbered = state.admit(drafts, turn)
-        await _stored(writer, numbered)
+        await store_events(writer, numbered)
         advance()
     await writer.release()
     return state.next_seq
-
-
-async def _stored(writer: Writer, events: Sequence[Event]) -> None:
-    stored = trio.Event()
-    errors: list[Exception | None] = []
-
-    def on_done(error: Exception | None) -> None:
-        errors.append(error)
-        stored.set()
-
-    writer.append(events, on_done)
-    await stored.wait()
-    assert errors == [None]
 
 
 # --- what a step costs -------------------------------------------------------------------------------------------
