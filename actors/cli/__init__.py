@@ -7,6 +7,7 @@ table alone, so that a command costs only what it needs itself.
 from __future__ import annotations
 
 import importlib
+from keyword import iskeyword
 from typing import Final
 
 import click
@@ -16,11 +17,14 @@ from quiesce.actors.cli.faults import in_plain_words
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "run": ("run", "Have an agent take one turn, and watch it."),
+    "chat": ("chat", "Talk to an agent; what you type while it works steers it."),
     "demo": ("demo", "Watch an agent fail, recover, be killed and go on, on real files."),
     "sessions": ("sessions", "List the sessions of a store."),
     "show": ("show", "Draw a log as a readable timeline."),
-    "check": ("check", "Check logs against the rules."),
-    "recover": ("recover", "Write a copy of a log whose open turn is closed."),
+    "check": ("check", "Check logs against the rules, and transcripts against a provider's."),
+    "recover": ("recover", "Write a copy of a log or transcript in which every call is answered."),
+    "import": ("importing", "Make a session of a transcript or a log."),
     "export": ("sessions", "Write a session to standard output, as JSON lines."),
     "fork": ("sessions", "Make a new session of the beginning of another."),
 }
@@ -37,7 +41,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"quiesce.actors.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
@@ -70,6 +74,8 @@ def main() -> None:
       quiesce show session.jsonl.zstd           the timeline of a file
       quiesce check *.jsonl                     are these logs sound?
       quiesce recover cut.jsonl --out ok.jsonl  close the turn that a crash left open
+      quiesce check request.json                would a provider take these messages?
+      quiesce recover request.json -o ok.json   answer their calls, so that it does
 
     `quiesce COMMAND --help` has examples of each. Exit codes: 0 done, 1 the answer is no (see the command), 2 something
     in the request or the files is wrong, 130 interrupted.

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from quiesce.actors.cli.timeline import Call, Span
 
-__all__ = ["chart", "legend"]
+__all__ = ["MARKS", "chart", "legend", "outcome_words"]
 
 _RAN: Final = "━"
 _WAITED: Final = "┄"
 _UNCLEAR: Final = "╍"
 
-_MARKS: Final = {
+MARKS: Final = {
     Outcome.OK: ("✓", "green"),
     Outcome.ERROR: ("✗", "red"),
     Outcome.DENIED: ("⊘", "yellow"),
@@ -86,7 +86,7 @@ def chart(
     if span is not None:
         yield _axis(span, columns)
     for number, call in enumerate(calls, 1):
-        mark, style = _MARKS[call.outcome]
+        mark, style = MARKS[call.outcome]
         line = Text(f"{' ' * indent}{number:>{digits}} ").append(mark, style).append(" ")
         line.append(_asked(call, columns.call)).append(" ").append(_bar(call, span, columns.bar))
         line.append(f"{_time(call):>{_TIME}}", "dim").append("  ")
@@ -142,9 +142,7 @@ def _bar(call: Call, span: Span | None, width: int) -> Text:
     end = min(max(end, start + 1), width)
     waited = 0 if without_end else (answered - span[0]) * width // length - end
     bar = Text(" " * start)
-    bar.append(
-        (_UNCLEAR if without_end else _RAN) * (end - start), "yellow" if without_end else _MARKS[call.outcome][1]
-    )
+    bar.append((_UNCLEAR if without_end else _RAN) * (end - start), "yellow" if without_end else MARKS[call.outcome][1])
     bar.append(_WAITED * waited, "dim")
     return bar.append(" " * (width - len(bar)))
 
@@ -160,14 +158,14 @@ def _time(call: Call) -> str:
 
 
 def _said(call: Call, width: int) -> Text:
-    label, remark = _outcome_words(call)
-    said = Text(label, _MARKS[call.outcome][1])
+    label, remark = outcome_words(call)
+    said = Text(label, MARKS[call.outcome][1])
     said.append(": " if label and remark else "", "none").append(one_line(remark[: 8 * width]), "dim")
     said.truncate(width, overflow="ellipsis")
     return said
 
 
-def _outcome_words(call: Call) -> tuple[str, str]:
+def outcome_words(call: Call) -> tuple[str, str]:
     """The label of an outcome, and what else there is to say."""
     outcome, error = call.outcome, None if call.result is None else call.result.error
     if outcome in {Outcome.OK, Outcome.ERROR}:

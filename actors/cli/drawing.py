@@ -189,10 +189,9 @@ class Drawing:
             case LateResult(call_id=label, content=content):
                 words = f"of {label!r}, after it had been answered: {content_in_words(content)}"
                 yield from self._said("late result", words, indent=indent, style="yellow")
-            case EndSeed():
-                yield from self._said(
-                    "forked", "what stands above comes from the parent", indent=indent, style="magenta"
-                )
+            case EndSeed(inherited=inherited):
+                label, origin = ("forked", "the parent") if inherited else ("imported", "elsewhere")
+                yield from self._said(label, f"what stands above comes from {origin}", indent=indent, style="magenta")
             case ForeignBody():
                 yield from self._foreign(event, indent) if self.everything else ()
             case _:

@@ -22,15 +22,15 @@ from quiesce.protocol.errors import QuiesceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["DONE", "NO", "WRONG", "Fault", "Interrupted", "in_plain_words"]
+__all__ = ["DONE", "INTERRUPTED", "NO", "WRONG", "Fault", "Interrupted", "in_plain_words"]
 
 DONE: Final = 0
 NO: Final = 1
 WRONG: Final = 2
-"""The exit codes: done, the answer is no, the request or its files are wrong."""
+INTERRUPTED: Final = 130
+"""The exit codes: done, the answer is no, the request or its files are wrong, Ctrl-C."""
 
 _EXPECTED: Final = (QuiesceError, OSError, click.ClickException)
-_INTERRUPTED: Final = 130
 _PIPE_CLOSED: Final = 141
 
 
@@ -47,7 +47,7 @@ class Fault(click.ClickException):
 class Interrupted(Fault):
     """The user pressed Ctrl-C."""
 
-    exit_code = _INTERRUPTED
+    exit_code = INTERRUPTED
 
     def __init__(self) -> None:
         super().__init__("interrupted")
@@ -72,10 +72,17 @@ def in_plain_words(ctx: click.Context) -> Iterator[None]:
                 raise Fault(str(ours)) from error
             case OSError() as system:
                 raise Fault(_system_words(system)) from error
+            case click.UsageError(ctx=click.Context(command_path=path)) as usage if not _shows_help(usage):
+                raise Fault(f"{usage.format_message().rstrip('.')}; see `{path} --help`") from error
             case click.ClickException() as fault if fault is not error:
                 raise fault from error
             case _:
                 raise
+
+
+def _shows_help(usage: click.UsageError) -> bool:
+    """Whether it is no mistake: a group that is called without a command explains itself."""
+    return isinstance(usage, getattr(click.exceptions, "NoArgsIsHelpError", ()))
 
 
 def _first_of_interest(error: BaseException) -> BaseException | None:

@@ -1,4 +1,4 @@
-"""Where the commands read from: log files, standard input, and stores that are there already.
+"""Where the commands read from: log files and transcripts, standard input, and stores that are there already.
 
 Reading never makes a store: a name that is wrong is an error, not a new file. No lease is taken, so a session can be
 read while it is running.
@@ -9,24 +9,36 @@ from __future__ import annotations
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 from attrs import frozen
 
 from quiesce.actors.cli.faults import Fault
 from quiesce.actors.stores import SqliteStore
-from quiesce.protocol.errors import SessionNotFound, UnreadableLog
-from quiesce.protocol.logfile import read_log
+from quiesce.protocol.dialects.transcript import load_transcript
+from quiesce.protocol.errors import InvalidInput, SessionNotFound, UnreadableLog
+from quiesce.protocol.logfile import is_log, read_log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from quiesce.actors.stores import SessionInfo, Store
+    from quiesce.protocol.dialects.profile import DialectName
+    from quiesce.protocol.dialects.transcript import Transcript
     from quiesce.protocol.events import Event
     from quiesce.protocol.logfile import LogFile
 
-__all__ = ["STDIN", "SessionLog", "existing_store", "read_bytes", "read_log_file", "read_session"]
+__all__ = [
+    "STDIN",
+    "SessionLog",
+    "existing_store",
+    "read_bytes",
+    "read_file",
+    "read_log_file",
+    "read_session",
+    "shown_name",
+]
 
 STDIN: Final = "-"
 _SQLITE: Final = b"SQLite format 3\0"
@@ -51,17 +63,40 @@ def read_bytes(name: str) -> bytes:
         raise Fault(f"{click.format_filename(name)}: there is no such file") from error
 
 
+def shown_name(name: str) -> str:
+    """The file `name` as messages call it."""
+    return "standard input" if name == STDIN else click.format_filename(name)
+
+
 def read_log_file(name: str) -> tuple[bytes, LogFile]:
     """The log in the file `name`, and its bytes. Raises `Fault`, naming the file, if it is not a log."""
     data = read_bytes(name)
-    shown = "standard input" if name == STDIN else click.format_filename(name)
+    return data, _as_log(data, shown_name(name))
+
+
+def read_file(name: str, kind: DialectName | Literal["log"] | None = None) -> tuple[bytes, LogFile | Transcript]:
+    """The log or transcript in the file `name`, and its bytes; `kind` says which it is, or that is found out.
+
+    Raises `Fault`, naming the file, if it is neither.
+    """
+    data, shown = read_bytes(name), shown_name(name)
+    if kind == "log" or (kind is None and (is_log(data) or data.startswith(_SQLITE))):
+        return data, _as_log(data, shown)
+    try:
+        return data, load_transcript(data, kind)
+    except InvalidInput as error:
+        what = "neither a log nor a transcript: " if kind is None else ""
+        raise Fault(f"{shown}: {what}{error}") from error
+
+
+def _as_log(data: bytes, shown: str) -> LogFile:
     if data.startswith(_SQLITE):
         raise Fault(
             f"{shown}: a database, not a log file; `quiesce sessions {shown}` lists its sessions, "
             f"`quiesce show {shown} SESSION` shows one, `quiesce export {shown} SESSION` makes a log file of one"
         )
     try:
-        return data, read_log(data)
+        return read_log(data)
     except UnreadableLog as error:
         raise Fault(f"{shown}: {error}") from error
 

@@ -32,12 +32,13 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def open_console() -> Console:
-    """A console on standard output, as the environment wants it."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+def open_console(*, stderr: bool = False) -> Console:
+    """A console on standard output, or standard error, as the environment wants it."""
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
     console = _Console(
-        file=sys.stdout,
+        file=stream,
         highlight=False,
         markup=False,
         emoji=False,

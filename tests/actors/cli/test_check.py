@@ -55,7 +55,7 @@ def test_an_unreadable_log_outweighs_a_broken_one(run, write, tmp_path):
     done = run("check", write(BROKEN), tmp_path / "x", write(SOUND, "sound.jsonl"))
     assert done.exit_code == 2
     assert done.stdout.endswith("sound.jsonl: sound, 8 events\n")
-    assert done.stderr.startswith(f"quiesce: {tmp_path / 'x'}: line 1: ")
+    assert done.stderr.startswith(f"quiesce: {tmp_path / 'x'}: neither a log nor a transcript: line 1: ")
 
 
 def test_a_broken_log_among_sound_ones_is_enough(run, write):

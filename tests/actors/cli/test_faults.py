@@ -35,20 +35,38 @@ def test_a_folder_in_place_of_a_file(fails, tmp_path, monkeypatch, command):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "line 1: there is no header"),
-        (b"hello\n", "line 1: the header is incomplete or damaged"),
         (
             b'{"type":"session","version":99,"id":"x"}\n',
             "line 1: DeepSeek Harness log of version 99; version 4 is read",
         ),
         (b'{"type":"session","format":"quiesce","version":1,"id":"x"}\nnonsense\n{}\n', "line 2: not JSON"),
     ],
-    ids=["empty", "text", "version", "damage"],
+    ids=["version", "damage"],
 )
 def test_a_file_that_is_no_log(fails, tmp_path, monkeypatch, command, content, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.log").write_bytes(content)
     assert fails(*command, "x.log").startswith(f"x.log: {words}")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.log"]
+
+
+@pytest.mark.parametrize(
+    ("content", "of_show", "of_others"),
+    [
+        (b"", "line 1: there is no header", "neither a log nor a transcript: there is nothing in it"),
+        (
+            b"hello\n",
+            "line 1: the header is incomplete or damaged",
+            "neither a log nor a transcript: line 1: not JSON: Expecting value, column 1",
+        ),
+    ],
+    ids=["empty", "text"],
+)
+@pytest.mark.parametrize("command", READING)
+def test_a_file_that_is_nothing(fails, tmp_path, monkeypatch, command, content, of_show, of_others):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.log").write_bytes(content)
+    assert fails(*command, "x.log").startswith(f"x.log: {of_show if command[0] == 'show' else of_others}")
     assert [path.name for path in tmp_path.iterdir()] == ["x.log"]
 
 
