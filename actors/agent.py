@@ -13,15 +13,18 @@ from quiesce.actors.fork import fork_session
 from quiesce.actors.inside import refuse_inside
 from quiesce.actors.kernel import ChildNotFoundError, WhichChildren
 from quiesce.actors.options import check_count, check_text, listed
+from quiesce.protocol.approvals import Question
 from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.events import OpaqueBlock, ReasoningBlock, TextBlock, ToolCallBlock, UserMessage
 from quiesce.protocol.history import sendable
 from quiesce.protocol.message import Message
 from quiesce.protocol.messages import (
     Cancel,
+    Decide,
     Deliver,
     EventsCommitted,
     ReadHistory,
+    ReadQuestions,
     ReadStatistics,
     SessionStopped,
     Subscribe,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from quiesce.actors.sources import Sources
     from quiesce.actors.step_driver import StepDriverActor
     from quiesce.actors.stores import Store
+    from quiesce.protocol.approvals import CallKey
     from quiesce.protocol.events import Block, Event
     from quiesce.protocol.inbox import Target
     from quiesce.protocol.messages import Receipt, SchedulerStatistics, Turn
@@ -170,6 +174,47 @@ class Agent:
         refuse_inside(self._session, "wait")
         return await self._ask(self._driver, WhenIdle())
 
+    # --- questions ---------------------------------------------------------------------------------------------
+
+    async def questions(self) -> tuple[Question, ...]:
+        """The calls that wait for a person now, in call order: those for which a `prepare` hook returned an `Ask`.
+
+        Their turn waits until each is decided, however long that takes; its other calls run on. Each question, and each
+        decision, is also an event (`approval/requested`, `approval/decided`) that `events` gives when it is durable.
+
+        A question outlives its process: after a crash, or when the runtime was left while the turn waited for nothing
+        but people, opening the session again finds it, and the turn goes on. What had a result keeps it; what may have
+        run is not run again, and is answered as unknown; what had never started has its turn. What results had brought
+        along for the step or the turn (context, `concludes_turn`) is not kept over a restart.
+
+        Answered without a decision, as never started, are the calls of a turn that is cancelled, of an agent that is
+        closed, and of a step that fails.
+        """
+        return await self._ask(self._session, ReadQuestions())
+
+    async def approve(self, question: Question | CallKey) -> None:
+        """Let the call run that waits for a person, with the arguments of its question; return when that is durable.
+
+        `question` is one of `questions`, or its `key`: (turn, step, index). Nothing but this call is decided by it.
+
+        Raises:
+            InvalidInput: `question` is neither.
+            NoOpenQuestion: nobody is asked about that call; `AlreadyDecided` if somebody was faster.
+            StoreError: it could not be stored; the question is still open.
+
+        """
+        await self._ask(self._scheduler, Decide(_key(question), approved=True))
+
+    async def deny(self, question: Question | CallKey, reason: str) -> None:
+        """Have the call that waits for a person answered `TOOL_DENIED`, with `reason` for the model to read.
+
+        As `approve` in everything else. Raises `InvalidInput` also for a reason that is blank or cannot be stored.
+        """
+        check_text("reason", reason)
+        if not reason.strip():
+            raise InvalidInput("reason: there is nothing in it; say why")
+        await self._ask(self._scheduler, Decide(_key(question), approved=False, reason=reason))
+
     # --- reading -----------------------------------------------------------------------------------------------
 
     async def history(self) -> tuple[Visible, ...]:
@@ -207,14 +252,23 @@ class Agent:
     async def close(self) -> None:
         """Cancel the running turn, keep what is queued, and stop driver, scheduler and session, in this order.
 
-        Returns when nothing of the agent is left and its lease is free. Closing twice does nothing. Cancelled, it stops
-        the actors without waiting for the turn to be closed in the log; resume does that.
+        Calls that wait for a person are answered `TOOL_NOT_STARTED`: whoever closes a session wants no answer any more.
+        (A runtime that is left keeps such questions open; see there.) Returns when nothing of the agent is left and its
+        lease is free. Closing twice does nothing. Cancelled, it stops the actors without waiting for the turn to be
+        closed in the log; resume does that.
         """
+        await self._end(Cancel("closed", keep_inbox=True))
+
+    async def _leave(self) -> None:
+        """As `close`, but a turn that waits for nothing but people stays open in the log."""
+        await self._end(Cancel("closed", keep_inbox=True, keep_questions=True))
+
+    async def _end(self, cancel: Cancel) -> None:
         refuse_inside(self._session, "close")
         try:
             with suppress(ActorDeadError):
-                await self._driver.ask(Cancel("closed", keep_inbox=True))
-                await self._driver.ask(WhenIdle())
+                if await self._driver.ask(cancel):
+                    await self._driver.ask(WhenIdle())
         finally:
             with trio.CancelScope(shield=True):
                 await self._tree.aclose()
@@ -236,6 +290,13 @@ class _Feed:
             return
         for event in message.events:
             self._send.send_nowait(event)
+
+
+def _key(question: object) -> CallKey:
+    key = question.key if isinstance(question, Question) else question
+    if not isinstance(key, tuple) or len(key) != 3 or any(type(part) is not int for part in key):  # noqa: PLR2004 - turn, step, index
+        raise InvalidInput(f"question: must be a Question or its key (turn, step, index), not {question!r}")
+    return key
 
 
 def _blocks(content: Content) -> tuple[Block, ...]:

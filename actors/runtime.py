@@ -50,8 +50,9 @@ class Runtime:
     ) -> AsyncIterator[Runtime]:
         """Open a runtime on `store`: a store, or the path of an SQLite file, which is made if it is not there.
 
-        On leaving, every agent is closed. Cancelled, the agents are stopped at once, and what their turns left open in
-        the log is repaired when they are resumed.
+        On leaving, every agent is closed; but a turn that waits for nothing but people (see `Agent.questions`) is left
+        open in the log, and goes on when its session is opened again. Cancelled, the agents are stopped at once, and
+        what their turns left open in the log is repaired when they are resumed.
 
         Raises `InvalidInput` for what is no store, and `StoreError` for one that cannot be opened.
         """
@@ -79,6 +80,8 @@ class Runtime:
         takeover: bool = False,
     ) -> Agent:
         """Open a session: create it, or resume it, closing first what a crash left open in its log.
+
+        A turn in which a call waits for a person is not closed: it goes on, as `Agent.questions` says.
 
         Args:
             session_id: its name in the store.
@@ -176,7 +179,7 @@ class Runtime:
     async def _close(self) -> None:
         async with trio.open_nursery() as nursery:
             for agent in tuple(self._agents.values()):
-                nursery.start_soon(agent.close)
+                nursery.start_soon(agent._leave)  # noqa: SLF001 - as above
 
 
 def _as_store(store: object) -> Store:
