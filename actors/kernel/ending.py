@@ -212,11 +212,15 @@ class EndingCell:
         if self.state != EXITING or self.tasks:
             return
         self.state = CLOSING
-        coroutine = self._call_hook()
-        if coroutine is None:
-            self._finish()
+        try:
+            coroutine = self._call_hook()
+            if coroutine is not None:
+                self.context.run(self.system.start_task, self._finish_later, coroutine, name=self._task_name())
+                return
+        except BaseException as error:  # noqa: BLE001  # the host gets it, and not whoever happens to stop the actor
+            self.collapse(error)
         else:
-            self.context.run(self.system.start_task, self._finish_later, coroutine, name=self._task_name())
+            self._finish()
 
     def _call_hook(self) -> CoroutineType[Any, Any, Any] | None:
         """Call `on_stop` or `on_failure`; an actor that never started has neither."""
