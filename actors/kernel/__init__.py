@@ -33,6 +33,8 @@ from quiesce.actors.kernel.administration import (
     TerminateChild,
     WhichChildren,
 )
+from quiesce.actors.kernel.asyncio_host import host_in_asyncio
+from quiesce.actors.kernel.call import Call
 from quiesce.actors.kernel.dead_letters import DeadLetter
 from quiesce.actors.kernel.errors import (
     ActorDeadError,
@@ -67,6 +69,7 @@ from quiesce.actors.kernel.supervision_errors import (
 )
 from quiesce.actors.kernel.supervisor import DynamicSupervisor, Supervisor
 from quiesce.actors.kernel.system import ActorSystem
+from quiesce.actors.kernel.thread_host import host_on_thread
 from quiesce.protocol.message import Message
 
 __all__ = [
@@ -79,6 +82,7 @@ __all__ = [
     "AskCycleError",
     "Backoff",
     "BlockingCallError",
+    "Call",
     "ChildCounts",
     "ChildError",
     "ChildInfo",
@@ -118,5 +122,7 @@ __all__ = [
     "TrioActor",
     "UnhandledMessageError",
     "WhichChildren",
+    "host_in_asyncio",
+    "host_on_thread",
     "receive",
 ]

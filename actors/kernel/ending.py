@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from quiesce.actors.kernel.timers import Timers
     from quiesce.actors.kernel.work import Work
 
-__all__ = ["TAKEN", "EndingCell", "Owner"]
+__all__ = ["TAKEN", "EndingCell", "Owner", "split_cancelled"]
 
 TAKEN: Final = object()  # stands for the message once its reply was taken over
 
@@ -153,7 +153,7 @@ class EndingCell:
         The host gets what concerns it, a plain exception crashes this actor only, and the cancellation that has to
         travel on is returned.
         """
-        cancelled, rest = _split_cancelled(error)
+        cancelled, rest = split_cancelled(error)
         if isinstance(rest, Exception):
             self.crash(rest)
         elif rest is not None:
@@ -428,7 +428,7 @@ class EndingCell:
             self._await_stop(reply)
 
 
-def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
+def split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
     """Return the cancellation in an exception, and the rest of it."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)
