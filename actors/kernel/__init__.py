@@ -54,7 +54,7 @@ from quiesce.actors.kernel.options import SpawnOptions
 from quiesce.actors.kernel.receivers import receive
 from quiesce.actors.kernel.ref import ActorRef
 from quiesce.actors.kernel.reply import Reply
-from quiesce.actors.kernel.statistics import ActorStatistics, SystemStatistics
+from quiesce.actors.kernel.statistics import ActorStatistics, SupervisorStatistics, SystemStatistics
 from quiesce.actors.kernel.supervision import AT_ONCE, INFINITE, Backoff, ChildSpec, Intensity
 from quiesce.actors.kernel.supervision_errors import (
     ChildError,
@@ -115,6 +115,7 @@ __all__ = [
     "StartChild",
     "Supervisor",
     "SupervisorGaveUpError",
+    "SupervisorStatistics",
     "SystemStatistics",
     "SystemStoppedError",
     "TerminateChild",

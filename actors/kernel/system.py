@@ -298,17 +298,20 @@ class ActorSystem:
         """Return what can be seen of the system at this moment, in time that grows with its actors. From any thread."""
         return system_statistics(self)
 
-    def spawn_child(self, owner: Owner, spawning: Reply[Any]) -> ActorCell:
+    def spawn_child(self, owner: Owner, spawning: Reply[Any], name: str | None) -> ActorCell:
         """Make a cell for a supervised actor, which the supervisor starts and stops.
 
         Raises:
             SystemStoppedError: the system is stopping.
+            NameTakenError: another actor holds the name.
 
         """
         if self.stopping:
             raise SystemStoppedError(f"{self!r} is stopping")
         cell = self._cell_class(self, spawning)
         cell.owner = owner
+        if name is not None:
+            self.names.claim(name, cell)
         self._live[cell] = None
         return cell
 
