@@ -429,7 +429,14 @@ class EndingCell:
 
 
 def split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Return the cancellation in an exception, and the rest of it."""
+    """Return the cancellation in an exception, and the rest of it. Groups around one exception are undone."""
     if isinstance(error, BaseExceptionGroup):
-        return error.split(trio.Cancelled)
+        cancelled, rest = error.split(trio.Cancelled)
+        return cancelled, _alone(rest)
     return (error, None) if isinstance(error, trio.Cancelled) else (None, error)
+
+
+def _alone(error: BaseException | None) -> BaseException | None:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
