@@ -11,8 +11,9 @@ from pykka import ActorDeadError
 
 from quiesce.actors.fork import fork_session
 from quiesce.actors.inside import refuse_inside
-from quiesce.actors.kernel import ChildNotFoundError, WhichChildren
+from quiesce.actors.kernel import ChildNotFoundError, Reply, SystemStoppedError, WhichChildren
 from quiesce.actors.options import check_count, check_text, listed
+from quiesce.actors.portable import portable
 from quiesce.protocol.approvals import Question
 from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.events import OpaqueBlock, ReasoningBlock, TextBlock, ToolCallBlock, UserMessage
@@ -32,10 +33,10 @@ from quiesce.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
     from typing import Self
 
-    from quiesce.actors.kernel import ActorRef
+    from quiesce.actors.kernel import ActorRef, ActorSystem
     from quiesce.actors.scheduler import SchedulerActor
     from quiesce.actors.session import SessionActor
     from quiesce.actors.sources import Sources
@@ -63,7 +64,9 @@ class ReadAgent(Message["Agent"]):
 class Agent:
     """One session and the three actors that run it. Made by `Runtime.agent`; by `Agent.of` in a tree of your own.
 
-    Every method may be called from any task of the runtime's loop. When one of the actors crashes its supervisor starts
+    Every method may be awaited in any task, of Trio or of asyncio; a plain thread has them run, as in
+    `runtime.run(agent.send, "hello").get()`. The models, tools and hooks run on Trio, whoever calls. When one of the
+    actors crashes its supervisor starts
     it again: the running turn is closed as interrupted and whoever waits for it gets the failure, queued input stays
     for the next waking one, and what is asked meanwhile waits. Once the agent is closed, or has crashed more than 3
     times in 5 seconds and given up, the methods raise `pykka.ActorDeadError`, whose cause is the failure; open the
@@ -72,13 +75,16 @@ class Agent:
     Cancelling a wait (`send`, `wait`) ends the wait, not the turn: `cancel` ends the turn.
 
     A tool, a hook or a model of this agent may call it too, but not wait for the turn that it is part of: there `send`,
-    `cancel`, `wait` and `close` raise `SelfWaitError`; `follow_up`, `steer` and `inject` work.
+    `cancel`, `wait` and `close` raise `SelfWaitError`; `follow_up`, `steer` and `inject` work. A `def` tool, which runs
+    in a worker thread, calls it by `trio.from_thread.run(agent.inject, "...")`, not by `runtime.run`: only what is part
+    of the turn is known to be, and ends with it.
     """
 
     def __init__(
         self,
         session_id: str,
         *,
+        system: ActorSystem,
         store: Store,
         tree: ActorRef[Any],
         session: ActorRef[SessionActor],
@@ -87,6 +93,7 @@ class Agent:
         sources: Sources,
     ) -> None:
         self.session_id = session_id
+        self._system = system
         self._store = store
         self._tree = tree
         self._session = session
@@ -125,6 +132,7 @@ class Agent:
 
     # --- input -------------------------------------------------------------------------------------------------
 
+    @portable
     async def send(self, content: Content) -> Turn:
         """Queue a follow-up, and wait for the end of the turn that takes it.
 
@@ -139,14 +147,17 @@ class Agent:
         refuse_inside(self._session, "send")
         return await (await self.follow_up(content)).turn
 
+    @portable
     async def follow_up(self, content: Content) -> Receipt:
         """Queue input for a turn of its own; return when it is durable. `receipt.turn` waits for that turn."""
         return await self._deliver(content, "next-turn", wake=True)
 
+    @portable
     async def steer(self, content: Content) -> Receipt:
         """Queue input for the next step of the running turn (or a new turn); return when it is durable."""
         return await self._deliver(content, "next-step", wake=True)
 
+    @portable
     async def inject(self, content: Content) -> Receipt:
         """Queue input for the next step, whenever there is one: it starts no turn. Return when it is durable."""
         return await self._deliver(content, "next-step", wake=False)
@@ -157,6 +168,7 @@ class Agent:
 
     # --- turns -------------------------------------------------------------------------------------------------
 
+    @portable
     async def cancel(self, cause: str = "user", *, keep_inbox: bool = False) -> Turn | None:
         """End the running turn as aborted, wait until it is over, and return the last turn; nothing if none runs.
 
@@ -169,6 +181,7 @@ class Agent:
         await self._ask(self._driver, Cancel(cause, keep_inbox))
         return await self.wait()
 
+    @portable
     async def wait(self) -> Turn | None:
         """Wait until no turn is running or due. The last turn that ended since the agent was opened, if any did."""
         refuse_inside(self._session, "wait")
@@ -176,6 +189,7 @@ class Agent:
 
     # --- questions ---------------------------------------------------------------------------------------------
 
+    @portable
     async def questions(self) -> tuple[Question, ...]:
         """The calls that wait for a person now, in call order: those for which a `prepare` hook returned an `Ask`.
 
@@ -192,6 +206,7 @@ class Agent:
         """
         return await self._ask(self._session, ReadQuestions())
 
+    @portable
     async def approve(self, question: Question | CallKey) -> None:
         """Let the call run that waits for a person, with the arguments of its question; return when that is durable.
 
@@ -205,6 +220,7 @@ class Agent:
         """
         await self._ask(self._scheduler, Decide(_key(question), approved=True))
 
+    @portable
     async def deny(self, question: Question | CallKey, reason: str) -> None:
         """Have the call that waits for a person answered `TOOL_DENIED`, with `reason` for the model to read.
 
@@ -217,32 +233,44 @@ class Agent:
 
     # --- reading -----------------------------------------------------------------------------------------------
 
+    @portable
     async def history(self) -> tuple[Visible, ...]:
         """The messages as the next request will have them, apart from input that is still queued."""
         view = await self._ask(self._session, ReadHistory())
         return sendable(view.entries, in_order=view.in_order)
 
-    async def events(self, from_seq: int = 0) -> AsyncIterator[Event]:
+    async def events(self, from_seq: int = 0) -> AsyncGenerator[Event, None]:
         """The log from `from_seq` on: what is there, then each event as it is committed, until the session stops.
 
         It also ends when the session crashes: read on from the event after the last one. Events that the reader does
         not take wait in memory. Raises `InvalidInput` for a `from_seq` that cannot be, and `StoreError` or
-        `UnreadableLog` if what is there cannot be read.
+        `UnreadableLog` if what is there cannot be read. A plain thread iterates `runtime.iterate(agent.events())`.
         """
         check_count("from_seq", from_seq, least=0)
-        send, receive = trio.open_memory_channel["Event"](float("inf"))
-        live_from = await self._ask(self._session, Subscribe(_Feed(send)))
-        with receive:
-            for event in await self._store.read(self.session_id, from_seq, live_from):
+        feed = _Feed(self._system)
+        news = feed.news
+        try:
+            live_from = await self._ask(self._session, Subscribe(feed))
+            for event in await self._read(from_seq, live_from):
                 yield event
-            async for event in receive:
-                if event.seq >= from_seq:
-                    yield event
+            while (told := await news) is not None:
+                news = told.next
+                for event in told.events:
+                    if event.seq >= from_seq:
+                        yield event
+        finally:
+            feed.close()
 
+    @portable
+    async def _read(self, from_seq: int, to_seq: int) -> Sequence[Event]:
+        return await self._store.read(self.session_id, from_seq, to_seq)
+
+    @portable
     async def statistics(self) -> SchedulerStatistics:
         """What the scheduler counts."""
         return await self._ask(self._scheduler, ReadStatistics())
 
+    @portable
     async def fork(self, new_id: str | None = None, *, at: int | None = None) -> str:
         """Fork this session up to event `at` (by default the last); return the new session's id. See `fork_session`."""
         return await fork_session(self._store, self.session_id, new_id, at=at, sources=self._sources)
@@ -264,6 +292,11 @@ class Agent:
         await self._end(Cancel("closed", keep_inbox=True, keep_questions=True))
 
     async def _end(self, cancel: Cancel) -> None:
+        with suppress(SystemStoppedError):  # then it has been closed with all the others
+            await self._close(cancel)
+
+    @portable
+    async def _close(self, cancel: Cancel) -> None:
         refuse_inside(self._session, "close")
         try:
             with suppress(ActorDeadError):
@@ -278,18 +311,37 @@ class Agent:
         self._on_closed = on_closed
 
 
-class _Feed:
-    """An observer that puts committed events into a channel, and closes it when none will follow."""
+@frozen
+class _News:
+    """Some events, and the reply that those after them will come with: none when there will be none."""
 
-    def __init__(self, send: trio.MemorySendChannel[Event]) -> None:
-        self._send = send
+    events: tuple[Event, ...]
+    next: Reply[_News | None]
+
+
+class _Feed:
+    """An observer that answers a chain of replies, which a reader follows at its own pace, on whichever loop.
+
+    What a reader has not taken yet is held by that reader alone, so nothing is kept for one that was dropped.
+    """
+
+    def __init__(self, system: ActorSystem) -> None:
+        self._system = system
+        self._closed = False
+        self.news: Reply[_News | None] = Reply(system)
 
     def tell(self, message: EventsCommitted | SessionStopped, /) -> None:
+        if self._closed:
+            raise trio.ClosedResourceError  # the session tells it nothing more
         if isinstance(message, SessionStopped):
-            self._send.close()
+            self.news.set(None)
             return
-        for event in message.events:
-            self._send.send_nowait(event)
+        news, self.news = self.news, Reply(self._system)
+        news.set(_News(message.events, self.news))
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        self._closed = True
 
 
 def _key(question: object) -> CallKey:

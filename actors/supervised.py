@@ -85,6 +85,7 @@ class AgentSupervisor(Supervisor):
         lease = self._plan.lease
         return Agent(
             lease.session_id,
+            system=self.actor_system,
             store=lease.store,
             tree=self.actor_ref,
             session=session,

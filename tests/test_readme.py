@@ -48,9 +48,14 @@ def test_the_failing_hook_prints_what_the_readme_shows(tmp_path):
     assert _run(EXAMPLES[2], tmp_path) == _blocks("text")[0]
 
 
+def test_the_examples_of_other_hosts_print_what_their_models_say(tmp_path):
+    assert _run(EXAMPLES[3], tmp_path) == "From asyncio.\n1 session\n"
+    assert _run(EXAMPLES[4], tmp_path) == "From a thread.\n"
+
+
 def test_the_kernel_example_prints_five(tmp_path):
-    assert _run(EXAMPLES[3], tmp_path) == "5\n"
+    assert _run(EXAMPLES[5], tmp_path) == "5\n"
 
 
 def test_the_supervised_actor_prints_what_the_readme_shows(tmp_path):
-    assert _run(EXAMPLES[4], tmp_path) == _blocks("text")[1]
+    assert _run(EXAMPLES[6], tmp_path) == _blocks("text")[1]
