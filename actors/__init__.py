@@ -5,7 +5,7 @@ from __future__ import annotations
 from quiesce.actors.agent import Agent
 from quiesce.actors.attempts import Model, RetryPolicy
 from quiesce.actors.fork import fork_session
-from quiesce.actors.hooks import Hooks, ToolInvocation
+from quiesce.actors.hooks import Ask, Hooks, ToolInvocation
 from quiesce.actors.live import AttemptFailed, ModelDelta
 from quiesce.actors.models import ScriptedModel, call, fail, say
 from quiesce.actors.results import Result
@@ -14,11 +14,14 @@ from quiesce.actors.sources import Sources
 from quiesce.actors.stores import MemoryStore, SqliteStore, Store
 from quiesce.actors.supervised import agent_spec
 from quiesce.actors.tools import Tool, Toolbox, tool
+from quiesce.protocol.approvals import Question
 from quiesce.protocol.errors import (
+    AlreadyDecided,
     InputDropped,
     InputParked,
     InvalidInput,
     ModelError,
+    NoOpenQuestion,
     QuiesceError,
     RecoveryFailed,
     StoreError,
@@ -29,6 +32,8 @@ from quiesce.protocol.messages import Turn
 
 __all__ = [
     "Agent",
+    "AlreadyDecided",
+    "Ask",
     "AttemptFailed",
     "Hooks",
     "InputDropped",
@@ -38,6 +43,8 @@ __all__ = [
     "Model",
     "ModelDelta",
     "ModelError",
+    "NoOpenQuestion",
+    "Question",
     "QuiesceError",
     "RecoveryFailed",
     "Result",

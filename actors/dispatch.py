@@ -3,6 +3,11 @@
 Everything that takes time (`prepare`, a body, `finalize`, an append) is a task of one nursery. The reply to `RunCalls`
 is made after that nursery has closed: nothing of the batch can run or write any more, by construction (G2).
 
+A call that waits for a person has no task. Its question is in the log, and so is the decision before anything follows
+from it. A batch that began in another process is taken up as the log left it (`RunCalls.resumed`): what has a result
+keeps it, what may have run is not run again, what waits for a person goes on waiting, and what was never started has
+its turn.
+
 One task accompanies a call from its record to its outcome. It never gives up waiting for the record, so that no append
 is outstanding when the call is over, however it ends.
 """
@@ -17,14 +22,15 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import define, evolve, field, frozen
 
-from quiesce.actors.hooks import ToolInvocation
+from quiesce.actors.calls import Call, never_ran, take_up
+from quiesce.actors.hooks import Asked, ToolInvocation
 from quiesce.actors.invoke import Body, outcome_of
 from quiesce.actors.results import error_text
-from quiesce.actors.tools import InvalidArguments
-from quiesce.protocol.events import LateResult, ToolCall, draft
+from quiesce.protocol.errors import AlreadyDecided, NoOpenQuestion
+from quiesce.protocol.events import ApprovalDecided, ApprovalRequested, LateResult, draft
 from quiesce.protocol.messages import Append, BatchOutcome, CallsAborted, CallsCompleted, CallsRejected, Settled
-from quiesce.protocol.outcome import ToolOutcome, failure, result_body
-from quiesce.protocol.schedule import Batch, CallState, Commit, Mode, Start
+from quiesce.protocol.outcome import ToolOutcome, denial, failure, result_body
+from quiesce.protocol.schedule import Batch, CallState, Commit, Mode, Run, Start
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -35,9 +41,9 @@ if TYPE_CHECKING:
     from quiesce.actors.kernel import ActorRef, Reply
     from quiesce.actors.session import SessionActor
     from quiesce.actors.sources import Sources
-    from quiesce.actors.tools import AnyTool, ParsedArguments, Toolbox
-    from quiesce.protocol.events import CallClass, Draft, ToolCallBlock, ToolResult, UserMessage
-    from quiesce.protocol.messages import Committed, RunCalls
+    from quiesce.actors.tools import AnyTool, Toolbox
+    from quiesce.protocol.events import Draft, UserMessage
+    from quiesce.protocol.messages import Committed, Decide, RunCalls
 
 __all__ = ["BatchRun", "Workshop"]
 
@@ -56,35 +62,6 @@ class Workshop:
 
 
 @define(eq=False)
-class _Call:
-    """One call on its way through the batch. `outcome` is what is known of its end, `result` what is to be recorded."""
-
-    index: int
-    block: ToolCallBlock
-    tool: AnyTool | None
-    arguments: ParsedArguments | InvalidArguments | None
-    record: Reply[Committed] | None = None
-    record_seq: int | None = None
-    invocation: ToolInvocation | None = None
-    preparing: trio.CancelScope | None = None
-    body: Body | None = None
-    patience: trio.CancelScope | None = None
-    abandoned: bool = False
-    from_body: bool = False
-    outcome: ToolOutcome | None = None
-    result: ToolResult | None = None
-
-    def cancel(self) -> None:
-        """Interrupt what can be: `prepare`, the body, and the wait for one that may be abandoned."""
-        if self.preparing is not None:
-            self.preparing.cancel()
-        if self.body is not None:
-            self.body.cancel()
-        if self.patience is not None and self.tool is not None and self.tool.abandon_after is not None:
-            self.patience.deadline = min(self.patience.deadline, trio.current_time() + self.tool.abandon_after)
-
-
-@define(eq=False)
 class BatchRun:
     """Runs the calls of one step; `run` once, `abort` at any time.
 
@@ -98,15 +75,19 @@ class BatchRun:
     counts: Counter[str]
 
     _batch: Batch = field(init=False)
-    _calls: list[_Call] = field(init=False)
+    _calls: list[Call] = field(init=False)
     _tasks: trio.Nursery = field(init=False)
     _changed: trio.Event = field(init=False, factory=trio.Event)
     _drain_scope: trio.CancelScope = field(init=False, factory=trio.CancelScope)
     _draining: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
-        self._batch = Batch(len(self.request.calls), self.workshop.max_parallel)
-        self._calls = [self._read(index, block) for index, block in enumerate(self.request.calls)]
+        request, workshop = self.request, self.workshop
+        self._calls = [Call.read(request, index, workshop.toolbox) for index in range(len(request.calls))]
+        if request.resumed is None:
+            self._batch = Batch(len(self._calls), workshop.max_parallel)
+        else:
+            self._batch = take_up(self._calls, request.resumed, workshop.max_parallel)
 
     async def run(self) -> BatchOutcome:
         """Run every call to its end, and say how the batch ended, once nothing of it can run or write any more."""
@@ -128,8 +109,8 @@ class BatchRun:
         After the scheduler failed, all it does is to cancel what is live: nobody wants to wait for the grace any more.
         """
         if self._batch.abort(cause):
-            for index in tuple(self._batch.unstarted()):
-                self._calls[index].outcome = _before_dispatch()
+            for index in (*self._batch.waiting(), *self._batch.unstarted()):
+                self._calls[index].outcome = never_ran(self._calls[index])
                 self._batch.settled(index)
         for call in self._calls:
             call.cancel()
@@ -146,6 +127,8 @@ class BatchRun:
                         self._commit(self._calls[index])
                     case Start(index):
                         self._start(self._calls[index])
+                    case Run(index):
+                        self._run_approved(self._calls[index])
             except Exception as error:  # noqa: BLE001 - a failing scheduler rejects its batch, it does not crash (G2)
                 self._fail(error)
                 self._tasks.start_soon(self._accompany, self._calls[action.index], self._give_up)
@@ -171,7 +154,7 @@ class BatchRun:
             for call in self._calls:
                 call.cancel()
 
-    async def _accompany(self, call: _Call, step: Callable[[_Call], Awaitable[None]]) -> None:
+    async def _accompany(self, call: Call, step: Callable[[Call], Awaitable[None]]) -> None:
         """Run one task of a call; what it raises is a failure of the scheduler, and the call is lost."""
         try:
             await step(call)
@@ -180,7 +163,7 @@ class BatchRun:
             await self._give_up(call)
         self._changed.set()
 
-    async def _give_up(self, call: _Call) -> None:
+    async def _give_up(self, call: Call) -> None:
         """The call is lost, once its record is no longer on its way."""
         if call.record is not None and call.record_seq is None and not await self._recorded(call):
             return
@@ -189,88 +172,64 @@ class BatchRun:
 
     # --- start -------------------------------------------------------------------------------------------------
 
-    def _read(self, index: int, block: ToolCallBlock) -> _Call:
-        """Find the tool and parse the arguments, once."""
-        tool = self.workshop.toolbox.get(block.name)
-        if tool is None:
-            return _Call(index, block, None, None)
-        try:
-            return _Call(index, block, tool, tool.parse(block.arguments))
-        except InvalidArguments as error:
-            return _Call(index, block, tool, error)
-
-    def _classify(self, call: _Call) -> CallClass:
-        if call.tool is None or call.arguments is None or isinstance(call.arguments, InvalidArguments):
-            return "exclusive"
-        return call.tool.classify(call.arguments)
-
-    def _start(self, call: _Call) -> None:
+    def _start(self, call: Call) -> None:
         """Send the record, then prepare; nothing waits here, so that calls that start together share one commit."""
-        if not self._batch.try_start(call.index, self._classify(call)):
+        if not self._batch.try_start(call.index, call.classify()):
             return
-        call.record = self.workshop.session.ask(Append((draft(self._record(call)),)))
+        call.record = self.workshop.session.ask(Append((draft(call.start()),)))
         call.record.on_done(self._record_settled)
-        if call.tool is None:
-            known = ", ".join(tool.name for tool in self.workshop.toolbox) or "none"
-            self._answer(call, failure("UNKNOWN_TOOL", f"There is no tool {call.block.name!r}. Tools: {known}."))
-        elif call.arguments is None or isinstance(call.arguments, InvalidArguments):
-            self._answer(call, failure("INVALID_ARGS", str(call.arguments)))
+        found = self._invoked(call)
+        if isinstance(found, ToolOutcome):
+            self._answer(call, found)
+            return
+        call.invocation = found
+        if self.workshop.hooks.has_prepare:
+            call.preparing = trio.CancelScope()
+            self._tasks.start_soon(self._accompany, call, self._prepare)
         else:
-            call.invocation = self._invocation(call, call.tool, call.arguments)
-            if self.workshop.hooks.has_prepare:
-                call.preparing = trio.CancelScope()
-                self._tasks.start_soon(self._accompany, call, self._prepare)
-            else:
-                self._dispatch(call)
+            self._dispatch(call)
 
-    async def _prepare(self, call: _Call) -> None:
+    def _invoked(self, call: Call) -> ToolInvocation | ToolOutcome:
+        return call.invoke(self.workshop.session_id, self.workshop.toolbox)
+
+    async def _prepare(self, call: Call) -> None:
         assert call.invocation is not None
         assert call.preparing is not None
-        found: ToolInvocation | ToolOutcome | None = None
+        found: ToolInvocation | Asked | ToolOutcome | None = None
         with call.preparing:
             found = await self.workshop.hooks.prepare(call.invocation)
         if found is None:
             await self._not_run(call)
         elif isinstance(found, ToolOutcome):
             self._answer(call, found)
+        elif isinstance(found, Asked):
+            call.invocation = found.call
+            self._ask(call, found)
         else:
             call.invocation = found
             self._dispatch(call)
 
-    def _record(self, call: _Call) -> ToolCall:
-        block = call.block
-        return ToolCall(self.request.turn, self.request.step, block.id, block.name, block.arguments)
-
-    def _invocation(self, call: _Call, tool: AnyTool, arguments: ParsedArguments) -> ToolInvocation:
-        return ToolInvocation(
-            session_id=self.workshop.session_id,
-            turn=self.request.turn,
-            step=self.request.step,
-            index=call.index,
-            call_id=call.block.id,
-            name=call.block.name,
-            arguments=arguments.raw,
-            tool=tool,
-            values=arguments.values,
-        )
-
     # --- an answer without a body ------------------------------------------------------------------------------
 
-    def _answer(self, call: _Call, outcome: ToolOutcome) -> None:
+    def _answer(self, call: Call, outcome: ToolOutcome) -> None:
         call.outcome = outcome
         self._batch.answered(call.index)
         self._tasks.start_soon(self._accompany, call, self._settle_when_recorded)
 
-    async def _settle_when_recorded(self, call: _Call) -> None:
+    async def _settle_when_recorded(self, call: Call) -> None:
         if await self._recorded(call):
             self._batch.settled(call.index)
 
-    async def _not_run(self, call: _Call) -> None:
+    async def _not_run(self, call: Call) -> None:
         """The batch was aborted, or failed, before the body of a recorded call ran."""
         if not await self._recorded(call):
             return
+        self._not_wanted(call)
+
+    def _not_wanted(self, call: Call) -> None:
+        """A call whose record is durable, and whose body has not run, is over: the batch was aborted, or failed."""
         if self._batch.mode is Mode.ABORTING:
-            call.outcome = _before_dispatch()
+            call.outcome = never_ran(call)
             self._batch.settled(call.index)
         else:
             self._batch.lost(call.index)
@@ -282,8 +241,10 @@ class BatchRun:
         except Exception as error:  # noqa: BLE001 - whatever the log said is the failure of the batch
             self._fail(error)
 
-    async def _recorded(self, call: _Call) -> bool:
+    async def _recorded(self, call: Call) -> bool:
         """Wait until the call's record is durable. False if the log refused it: the body must not run (G4)."""
+        if call.record_seq is not None:
+            return True
         assert call.record is not None
         try:
             call.record_seq = (await call.record).events[0].seq
@@ -292,9 +253,93 @@ class BatchRun:
             return False
         return True
 
+    # --- a person's decision -----------------------------------------------------------------------------------
+
+    def _ask(self, call: Call, asked: Asked) -> None:
+        """Write the question down; the call waits from then on."""
+        self._batch.asking(call.index)
+        call.asked = True
+        invocation, ask = asked.call, asked.ask
+        body = ApprovalRequested(
+            turn=invocation.turn,
+            step=invocation.step,
+            index=call.index,
+            call_id=invocation.call_id,
+            name=invocation.name,
+            arguments=invocation.arguments,
+            text=ask.text,
+            detail=ask.detail,
+        )
+        self.workshop.session.ask(Append((draft(body),))).on_done(partial(self._asked, call))
+
+    def _asked(self, call: Call, stored: Reply[Committed]) -> None:
+        assert call.record is not None
+        try:
+            stored.get()
+            call.record_seq = call.record.get().events[0].seq  # it was sent before the question, so it is there
+        except Exception as error:  # noqa: BLE001 - whatever the log said is the failure of the batch
+            self._batch.record_failed(call.index, error)
+        else:
+            if not self._batch.asked(call.index):
+                self._not_wanted(call)
+        self._changed.set()
+
+    def decide(self, decision: Decide, reply: Callable[[], Reply[None]]) -> None:
+        """Write down what a person decided; the reply, taken once that may be done, is answered when it is durable.
+
+        Raises `NoOpenQuestion` if nobody is asked about that call: then nothing has changed.
+        """
+        call = self._in_question(decision)
+        self._batch.deciding(call.index)
+        call.approved = decision.approved
+        turn, step, index = decision.call
+        body = ApprovalDecided(turn, step, index, call.block.id, decision.approved, decision.reason)
+        stored = self.workshop.session.ask(Append((draft(body),)))
+        stored.on_done(partial(self._decided, call, decision, reply()))
+
+    def _in_question(self, decision: Decide) -> Call:
+        turn, step, index = decision.call
+        place = f"call {index} of step {turn}.{step}"
+        if (turn, step) != (self.request.turn, self.request.step) or not 0 <= index < len(self._calls):
+            raise NoOpenQuestion(f"{place}: the step that is running has no such call")
+        call = self._calls[index]
+        if self._batch.state(index) is CallState.ASKED:
+            return call
+        if call.approved is not None:
+            said = "approved" if call.approved else "denied"
+            raise AlreadyDecided(f"{place} was {said} already", approved=call.approved)
+        raise NoOpenQuestion(f"{place}: nobody is asked about it, it is {self._batch.state(index).value}")
+
+    def _decided(self, call: Call, decision: Decide, reply: Reply[None], stored: Reply[Committed]) -> None:
+        try:
+            stored.get()
+        except Exception as error:  # noqa: BLE001 - it goes to whoever decided; the question is still open
+            call.approved = None
+            if not self._batch.asked(call.index):
+                self._not_wanted(call)
+            reply.set_exception(error)
+        else:
+            if not decision.approved:
+                call.outcome = denial(decision.reason)
+                self._batch.settled(call.index)
+            elif not self._batch.allowed(call.index):
+                self._not_wanted(call)
+            reply.set(None)
+        self._changed.set()
+
+    def _run_approved(self, call: Call) -> None:
+        """There is a place for it. One that was asked about in another process is read again, as it was approved."""
+        found = call.invocation or self._invoked(call)
+        if isinstance(found, ToolOutcome):
+            call.outcome = found
+            self._batch.settled(call.index)
+        else:
+            call.invocation = found
+            self._dispatch(call)
+
     # --- the body ----------------------------------------------------------------------------------------------
 
-    def _dispatch(self, call: _Call) -> None:
+    def _dispatch(self, call: Call) -> None:
         assert call.invocation is not None
         if self._batch.prepared(call.index):
             call.body = Body(call.invocation, chain=self.workshop.hooks)
@@ -302,7 +347,7 @@ class BatchRun:
         else:
             self._tasks.start_soon(self._accompany, call, self._not_run)
 
-    async def _run_body(self, call: _Call) -> None:
+    async def _run_body(self, call: Call) -> None:
         assert call.body is not None
         assert call.tool is not None
         if not await self._recorded(call):
@@ -330,7 +375,7 @@ class BatchRun:
             return failure("TOOL_OUTCOME_UNKNOWN", f"{_DRAINED} It then raised {error_text(end.error)}")
         return outcome_of(end, tool)
 
-    async def _run_abandonable(self, call: _Call, body: Body, tool: AnyTool) -> BodyEnd | None:
+    async def _run_abandonable(self, call: Call, body: Body, tool: AnyTool) -> BodyEnd | None:
         """Wait for the body; for one that was cancelled or timed out, no longer than its tool allows (then None)."""
         ended, ends = trio.Event(), list["BodyEnd"]()
 
@@ -351,7 +396,7 @@ class BatchRun:
         self.counts.update(abandoned=1, abandoned_live=1)
         return None
 
-    async def _late(self, call: _Call, end: BodyEnd, tool: AnyTool) -> None:
+    async def _late(self, call: Call, end: BodyEnd, tool: AnyTool) -> None:
         """An abandoned body has ended after all: keep what it returned beside the answer that stands."""
         self.counts["abandoned_live"] -= 1
         if end.how != "returned" and end.value is None and end.error is None:
@@ -367,20 +412,20 @@ class BatchRun:
 
     # --- commit ------------------------------------------------------------------------------------------------
 
-    def _commit(self, call: _Call) -> None:
+    def _commit(self, call: Call) -> None:
         self._batch.committing(call.index)
         if call.from_body and self.workshop.hooks.has_finalize:
             self._tasks.start_soon(self._accompany, call, self._finalize)
         else:
             self._append(call)
 
-    async def _finalize(self, call: _Call) -> None:
+    async def _finalize(self, call: Call) -> None:
         assert call.invocation is not None
         assert call.outcome is not None
         call.outcome = await self.workshop.hooks.finalize(call.invocation, call.outcome)
         self._append(call)
 
-    def _append(self, call: _Call) -> None:
+    def _append(self, call: Call) -> None:
         """Send the result, if the order allows it; one that never started brings its record along."""
         assert call.outcome is not None
         call.result = result_body(
@@ -393,12 +438,12 @@ class BatchRun:
         if not self._batch.finalized(call.index):
             return
         if call.record_seq is None:
-            drafts: tuple[Draft, ...] = (draft(self._record(call)), draft(call.result))
+            drafts: tuple[Draft, ...] = (draft(call.start()), draft(call.result))
         else:
             drafts = (draft(call.result, sources=(call.record_seq,)),)
         self.workshop.session.ask(Append(drafts)).on_done(partial(self._appended, call))
 
-    def _appended(self, call: _Call, stored: Reply[Committed]) -> None:
+    def _appended(self, call: Call, stored: Reply[Committed]) -> None:
         try:
             stored.get()
         except Exception as error:  # noqa: BLE001 - whatever the log said is the failure of the batch
@@ -443,7 +488,3 @@ _DRAINED = (
     "the call only if it only reads or is idempotent; otherwise check for its effects first, or ask the user."
 )
 _CAN_BE_LOST = frozenset({CallState.STARTING, CallState.LIVE, CallState.ANSWERED, CallState.FINALIZING})
-
-
-def _before_dispatch() -> ToolOutcome:
-    return failure("ABORTED_BEFORE_DISPATCH", "This call was cancelled before it started, so it had no effect.")

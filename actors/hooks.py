@@ -1,6 +1,7 @@
 """`Hooks`: what a host does around each tool call, and `HookChain`: the hooks of one agent, in order.
 
-    prepare    before the body, one call at a time, in call order: let it pass, rewrite its arguments, or deny it
+    prepare    before the body, one call at a time, in call order: let it pass, rewrite its arguments, deny it, or
+               have a person asked about it
     around     about the body: what runs before it, after it, or instead of it; several calls may be in it at once
     finalize   after the body, in call order: look at the outcome, replace it, or block the turn
 
@@ -14,23 +15,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from attrs import Factory, evolve, field, frozen
 
 from quiesce.actors.arguments import InvalidArguments
 from quiesce.actors.results import to_outcome
 from quiesce.protocol.errors import InvalidInput, ToolDenied
-from quiesce.protocol.outcome import ToolOutcome, failure
-from quiesce.protocol.storable import clean_text
+from quiesce.protocol.outcome import ToolOutcome, denial, failure
+from quiesce.protocol.storable import clean_text, make_storable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from quiesce.actors.tools import AnyTool
     from quiesce.protocol.events import JsonObject
 
-__all__ = ["HookChain", "Hooks", "RunBody", "ToolInvocation"]
+__all__ = ["Ask", "Asked", "HookChain", "Hooks", "RunBody", "ToolInvocation"]
 
 RunBody: TypeAlias = Callable[[], Awaitable[object]]
 """Runs the body (and the hooks further in) once, and gives what it returned or raises what it raised."""
@@ -60,14 +61,45 @@ class ToolInvocation:
     )
 
 
+@frozen
+class Ask:
+    """What a `prepare` hook returns to have a person decide about a call, with `Agent.approve` or `Agent.deny`.
+
+    `text` is the question; `detail`, a JSON object, is for a program. What cannot be stored in them is replaced
+    visibly. The hooks that follow look at the call all the same: they may deny it, rewrite the arguments that the
+    person is shown, or ask as well: it is one question then, with all the texts. After an approval no hook is asked
+    again before the body.
+
+    Raises `InvalidInput` for a text that is none.
+    """
+
+    text: str
+    detail: JsonObject | None = field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise InvalidInput(f"Ask.text: must be a text, not {type(self.text).__name__}")
+        if self.detail is not None and not isinstance(self.detail, dict):
+            raise InvalidInput(f"Ask.detail: must be a JSON object, not {type(self.detail).__name__}")
+
+
+@frozen
+class Asked:
+    """A call that waits for a person, with the arguments that the person is shown and the body would get."""
+
+    call: ToolInvocation
+    ask: Ask
+
+
 class Hooks:
     """Override what is needed; what is not overridden costs nothing. One object serves all calls of its agent."""
 
-    async def prepare(self, call: ToolInvocation) -> ToolInvocation | None:  # noqa: ARG002 - for those who override it
+    async def prepare(self, call: ToolInvocation) -> ToolInvocation | Ask | None:  # noqa: ARG002 - for those who override it
         """Look at `call` before it runs.
 
-        Return None to let it pass, or `evolve(call, arguments=...)` to rewrite its arguments, which the tool then reads
-        again. Raise `ToolDenied(reason)` to answer it `TOOL_DENIED`; anything else that is raised fails the scheduler.
+        Return None to let it pass, `evolve(call, arguments=...)` to rewrite its arguments, which the tool then reads
+        again, or `Ask(text)` to have it wait for a person. Raise `ToolDenied(reason)` to answer it `TOOL_DENIED`;
+        anything else that is raised fails the scheduler.
         """
         return None
 
@@ -116,18 +148,26 @@ class HookChain:
         """Whether any hook wants to see outcomes."""
         return bool(self._finalize)
 
-    async def prepare(self, call: ToolInvocation) -> ToolInvocation | ToolOutcome:
-        """The call to run, or the outcome that answers it instead: it was denied, or its new arguments do not fit.
+    async def prepare(self, call: ToolInvocation) -> ToolInvocation | Asked | ToolOutcome:
+        """The call to run, with what a person is to be asked first if a hook wants that.
+
+        Or the outcome that answers it instead: it was denied, or its new arguments do not fit.
 
         Raises what a hook raised, and `TypeError` or `ValueError` for a hook that returned something else than a call
         or changed more of it than its arguments: a failure of the scheduler.
         """
+        asks = list[Ask]()
         for hook in self._prepare:
             try:
                 found = await hook.prepare(call)
             except ToolDenied as denied:
                 return _denied(denied)
-            call = _rewritten(hook, call, found)
+            if isinstance(found, Ask):
+                asks.append(found)
+            else:
+                call = _rewritten(hook, call, found)
+        if asks:
+            return _asked(call, asks)
         return _read_again(call) if self._prepare else call
 
     def run(self, call: ToolInvocation, body: RunBody) -> Awaitable[object]:
@@ -164,8 +204,7 @@ def _overriding(hooks: tuple[Hooks, ...], method: str) -> tuple[Hooks, ...]:
 
 
 def _denied(denied: ToolDenied) -> ToolOutcome:
-    reason = clean_text(str(denied.reason)).strip()
-    return failure("TOOL_DENIED", f"The call was denied: {reason or 'no reason was given.'}", reason=reason or None)
+    return denial(clean_text(str(denied.reason)).strip())
 
 
 def _rewritten(hook: Hooks, call: ToolInvocation, found: object) -> ToolInvocation:
@@ -173,7 +212,7 @@ def _rewritten(hook: Hooks, call: ToolInvocation, found: object) -> ToolInvocati
     if found is None:
         return call
     if not isinstance(found, ToolInvocation):
-        raise _wrong_type(hook, "prepare", "a ToolInvocation", found)
+        raise _wrong_type(hook, "prepare", "a ToolInvocation, an Ask", found)
     for name in _IDENTITY:
         if getattr(found, name) != getattr(call, name):
             raise ValueError(f"{type(hook).__name__}.prepare changed {name}; only the arguments may change")
@@ -187,6 +226,19 @@ def _read_again(call: ToolInvocation) -> ToolInvocation | ToolOutcome:
     except InvalidArguments as error:
         return failure("INVALID_ARGS", str(error))
     return evolve(call, arguments=parsed.raw, values=parsed.values)
+
+
+def _asked(call: ToolInvocation, asks: Sequence[Ask]) -> Asked | ToolOutcome:
+    """The call with one question about it. What a person is shown is stored, so it is made storable: that runs."""
+    read = _read_again(call)
+    if isinstance(read, ToolInvocation):
+        read = _read_again(evolve(read, arguments=cast("JsonObject", make_storable(read.arguments))))
+    if isinstance(read, ToolOutcome):
+        return read
+    details = [ask.detail for ask in asks if ask.detail is not None]
+    merged = {key: value for detail in details for key, value in detail.items()}
+    text = clean_text("\n".join(ask.text for ask in asks))
+    return Asked(read, Ask(text, detail=cast("JsonObject", make_storable(merged)) if details else None))
 
 
 def _wrong_type(hook: Hooks, method: str, wanted: str, found: object) -> TypeError:

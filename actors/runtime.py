@@ -3,38 +3,56 @@
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import trio
 from pykka import ActorDeadError
 
 from quiesce.actors.agent import ReadAgent
 from quiesce.actors.fork import fork_session
-from quiesce.actors.kernel import ActorSystem, ChildSpec, ChildStartError, Decline, DynamicSupervisor, StartChild
+from quiesce.actors.kernel import (
+    ActorSystem,
+    ChildSpec,
+    ChildStartError,
+    Decline,
+    DynamicSupervisor,
+    StartChild,
+    host_in_asyncio,
+    host_on_thread,
+)
 from quiesce.actors.options import check_instance
+from quiesce.actors.portable import portable, portable_with_undo
 from quiesce.actors.sources import Sources
 from quiesce.actors.stores import SqliteStore, Store
 from quiesce.actors.supervised import AgentSupervisor, plan
 from quiesce.protocol.errors import InvalidInput, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
     from os import PathLike
 
     from quiesce.actors.agent import Agent
     from quiesce.actors.attempts import Model, RetryPolicy
     from quiesce.actors.hooks import Hooks
-    from quiesce.actors.kernel import ActorRef
+    from quiesce.actors.kernel import ActorRef, Call
     from quiesce.actors.mcp.server import McpServer
     from quiesce.actors.supervised import Plan
     from quiesce.actors.tools import AnyTool
 
 __all__ = ["Runtime"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def _close(agent: Agent) -> None:
+    """Undo `Runtime.agent`."""
+    await agent.close()
+
 
 class Runtime:
-    """Runs agents on one store. Use `Runtime.open`."""
+    """Runs agents on one store. Use `Runtime.open` in Trio, `Runtime.in_asyncio`, or `Runtime.on_thread`."""
 
     def __init__(self, store: Store, system: ActorSystem, root: ActorRef[DynamicSupervisor], sources: Sources) -> None:
         self.store = store
@@ -45,26 +63,84 @@ class Runtime:
         self._being_opened: set[str] = set()
 
     @classmethod
-    @asynccontextmanager
-    async def open(
+    def open(
         cls, store: Store | str | PathLike[str], *, sources: Sources | None = None
-    ) -> AsyncIterator[Runtime]:
+    ) -> AbstractAsyncContextManager[Runtime]:
         """Open a runtime on `store`: a store, or the path of an SQLite file, which is made if it is not there.
 
-        On leaving, every agent is closed. Cancelled, the agents are stopped at once, and what their turns left open in
-        the log is repaired when they are resumed.
+        On leaving, every agent is closed; but a turn that waits for nothing but people (see `Agent.questions`) is left
+        open in the log, and goes on when its session is opened again. Cancelled, the agents are stopped at once, and
+        what their turns left open in the log is repaired when they are resumed.
 
         Raises `InvalidInput` for what is no store, and `StoreError` for one that cannot be opened.
         """
+        return cls._live(ActorSystem(name="quiesce"), store, sources)
+
+    @classmethod
+    def in_asyncio(
+        cls, store: Store | str | PathLike[str], *, sources: Sources | None = None
+    ) -> AbstractAsyncContextManager[Runtime]:
+        """Open a runtime in an asyncio program, on the same thread: `async with Runtime.in_asyncio("agents.db") as it`.
+
+        asyncio tasks then await what the runtime and its agents offer, as Trio tasks would. Models, tools and hooks run
+        on Trio, between the steps of asyncio's tasks.
+
+        It opens and ends as `open` does; a cancellation while it is left stops the agents at once too, and is raised
+        when they have stopped. `ActorSystem.in_asyncio` says the rest: one runtime can live in a thread so, and has to
+        be left before the loop is closed, which `asyncio.run()` sees to.
+        """
+        system = ActorSystem(name="quiesce")
+        return host_in_asyncio(system, cls._live(system, store, sources))
+
+    @classmethod
+    def on_thread(
+        cls, store: Store | str | PathLike[str], *, sources: Sources | None = None
+    ) -> AbstractContextManager[Runtime]:
+        """Open a runtime on a loop thread of its own: `with Runtime.on_thread("agents.db") as runtime`.
+
+        Plain threads use it by `run` and `iterate`: `runtime.run(agent.send, "hello").get()`. Models, tools and hooks
+        run on the loop's thread.
+
+        It opens and ends as `open` does. When an exception leaves the block, Ctrl-C's among them, or one comes while
+        the agents are closed, they are stopped at once and waited for. What came out of a tool, a hook or a model and
+        is no `Exception` is raised when the block is left.
+        """
+        system = ActorSystem(name="quiesce")
+        return host_on_thread(system, cls._live(system, store, sources))
+
+    @classmethod
+    @asynccontextmanager
+    async def _live(
+        cls, system: ActorSystem, store: Store | str | PathLike[str], sources: Sources | None
+    ) -> AsyncIterator[Runtime]:
+        """The whole life of a runtime, in `system`, which is new."""
         if sources is not None:
             check_instance("sources", sources, Sources)
-        async with _as_store(store) as opened, ActorSystem(name="quiesce") as system:
+        async with _as_store(store) as opened, system:
             runtime = cls(opened, system, await system.spawn(DynamicSupervisor), sources or Sources())
             try:
                 yield runtime
             finally:
                 await runtime._close()
 
+    def run(self, async_fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Call[T]:
+        """Run an async function in a Trio task of the runtime's loop, from anywhere.
+
+            turn = runtime.run(agent.send, "hello").get()             # in a plain thread
+            sessions = await runtime.run(runtime.store.list)          # in asyncio, where a store needs this
+
+        The call is at once under way; see `ActorSystem.run` for its answer, its errors and its end.
+        """
+        return self._system.run(async_fn, *args, **kwargs)
+
+    def iterate(self, stream: AsyncGenerator[T, None]) -> Iterator[T]:
+        """Iterate an async generator on a plain thread: `for event in runtime.iterate(agent.events())`.
+
+        Leaving the loop early closes it. Raises, at the first step, `BlockingCallError` on the loop's own thread.
+        """
+        return self._system.iterate(stream)
+
+    @portable_with_undo(_close)
     async def agent(  # noqa: PLR0913 - the options of an agent, one keyword each
         self,
         session_id: str,
@@ -81,6 +157,8 @@ class Runtime:
         takeover: bool = False,
     ) -> Agent:
         """Open a session: create it, or resume it, closing first what a crash left open in its log.
+
+        A turn in which a call waits for a person is not closed: it goes on, as `Agent.questions` says.
 
         Args:
             session_id: its name in the store.
@@ -169,6 +247,7 @@ class Runtime:
             raise InvalidInput(f"session_id: {session_id!r} is open in this runtime already")
         await agent.close()
 
+    @portable
     async def fork(self, session_id: str, new_id: str | None = None, *, at: int | None = None) -> str:
         """Fork a session; see `fork_session`."""
         return await fork_session(self.store, session_id, new_id, at=at, sources=self._sources)
@@ -181,7 +260,7 @@ class Runtime:
     async def _close(self) -> None:
         async with trio.open_nursery() as nursery:
             for agent in tuple(self._agents.values()):
-                nursery.start_soon(agent.close)
+                nursery.start_soon(agent._leave)  # noqa: SLF001 - as above
 
 
 def _as_store(store: object) -> Store:

@@ -14,8 +14,16 @@ from pykka import ActorDeadError
 from quiesce.actors.dispatch import BatchRun
 from quiesce.actors.inside import inside
 from quiesce.actors.kernel import TrioActor, receive
-from quiesce.protocol.errors import InvalidInput
-from quiesce.protocol.messages import AbortCalls, Quiesce, Quiescent, ReadStatistics, RunCalls, SchedulerStatistics
+from quiesce.protocol.errors import InvalidInput, NoOpenQuestion
+from quiesce.protocol.messages import (
+    AbortCalls,
+    Decide,
+    Quiesce,
+    Quiescent,
+    ReadStatistics,
+    RunCalls,
+    SchedulerStatistics,
+)
 
 if TYPE_CHECKING:
     from quiesce.actors.dispatch import Workshop
@@ -51,6 +59,13 @@ class SchedulerActor(TrioActor):
         """Abort the running batch; nothing if there is none."""
         if self._running is not None:
             self._running.abort(message.cause)
+
+    @receive(Decide)
+    def decide(self, message: Decide) -> None:
+        """Have the decision written down; the answer follows when it is durable."""
+        if self._running is None:
+            raise NoOpenQuestion("no call is waiting for a person: no calls are running")
+        self._running.decide(message, lambda: self.take_reply(message))
 
     @receive(Quiesce)
     def quiesce(self, message: Quiesce) -> None:

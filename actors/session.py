@@ -22,6 +22,7 @@ from pykka import ActorDeadError
 
 from quiesce.actors.kernel import TrioActor, receive
 from quiesce.actors.stores.whole import release
+from quiesce.protocol.approvals import Question, Questions
 from quiesce.protocol.codec import check_draft
 from quiesce.protocol.errors import StoreError
 from quiesce.protocol.history import History
@@ -35,6 +36,7 @@ from quiesce.protocol.messages import (
     HistoryView,
     Observer,
     ReadHistory,
+    ReadQuestions,
     SessionStopped,
     Subscribe,
 )
@@ -55,11 +57,17 @@ __all__ = ["ResumedSession", "SessionActor", "SessionState"]
 
 @define
 class SessionState:
-    """What a session remembers of its committed log: the state of the rules, the history, the queued input."""
+    """What a session remembers of its committed log: the state of the rules, the history, the input, the questions."""
 
     log: LogState = Factory(LogState)
     history: History = Factory(History)
     inbox: Inbox = Factory(Inbox)
+    asked: Questions = Factory(Questions)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The calls that wait for a person, in call order."""
+        return self.asked.undecided(self.log.pending)
 
     @classmethod
     def replay(cls, events: Iterable[Event]) -> SessionState:
@@ -74,6 +82,7 @@ class SessionState:
         self.log.watch(event)
         self.history.observe(event)
         self.inbox.observe(event)
+        self.asked.observe(event)
 
 
 @frozen
@@ -119,13 +128,20 @@ class SessionActor(TrioActor):
     @receive(CloseOpenTurn)
     def close_open_turn(self, message: CloseOpenTurn) -> None:
         """The closers carry the time of the last event: nothing happened since."""
-        self._store(message, closers(self._tail, message.cause), self._tail.last_time)
+        kept = message.keep_questions and self._tail.pending.undecided
+        self._store(message, () if kept else closers(self._tail, message.cause), self._tail.last_time)
 
     @receive(ReadHistory)
     def read_history(self, _: ReadHistory) -> HistoryView:
         """What is committed now."""
         state = self._state
-        return HistoryView(state.history.entries(), state.history.in_order, state.inbox.copy(), state.log.turn)
+        history, log = state.history, state.log.copy()
+        return HistoryView(history.entries(), history.in_order, state.inbox.copy(), log, state.questions)
+
+    @receive(ReadQuestions)
+    def read_questions(self, _: ReadQuestions) -> tuple[Question, ...]:
+        """Those that are committed and open now."""
+        return self._state.questions
 
     @receive(Subscribe)
     def subscribe(self, message: Subscribe) -> int:

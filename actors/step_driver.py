@@ -9,6 +9,7 @@ Its rules (behaviour: turns):
    for a parked input is told so; the input itself stays. A cancel that comes too late to abort the turn does the same.
 4. Started (again), it waits for a quiescent scheduler and closes what was left open before it does anything else. What
    is queued then is parked; what its predecessor was asked for and did not answer has failed.
+5. Started for the first time, it does not close a turn in which a call waits for a person: it goes on with it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from quiesce.protocol.messages import (
     Turn,
     WhenIdle,
 )
-from quiesce.protocol.rules import LogState
+from quiesce.protocol.rules import LogState, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,13 +100,16 @@ class StepDriverActor(TrioActor):
         self._idlers: list[Reply[Turn | None]] = []
 
     async def on_start(self) -> None:
-        """Rule 4."""
+        """Rules 4 and 5."""
         await self.scheduler.ask(Quiesce())
-        await self.session.ask(CloseOpenTurn("interrupted"))
+        await self.session.ask(CloseOpenTurn("interrupted", keep_questions=self.actor_ref.incarnation == 1))
         subscribed, read = self.session.ask(Subscribe(self.actor_ref)), self.session.ask(ReadHistory())
-        self.log.next_seq = await subscribed
+        await subscribed
         view = await read  # asked for at the same moment, so that no event comes between the two
-        self.log.turn, self.inbox = view.turn, view.inbox
+        self.log, self.inbox = view.log, view.inbox
+        if self.log.phase is Phase.STEP:
+            self._running = TurnRun.resumed(self, self._brain, Cancellation(), view)
+            self.start_soon(self._turns, self._running)
 
     # --- the log -----------------------------------------------------------------------------------------------
 
@@ -167,10 +171,13 @@ class StepDriverActor(TrioActor):
 
     @receive(Cancel)
     def cancel(self, message: Cancel) -> bool:
-        """The first cause wins; nothing happens when no turn is running."""
+        """The first cause wins; nothing happens when no turn is running, or one that is to be kept open."""
         if self._running is None:
             return False
-        self._running.cancellation.request(message.cause, keep_inbox=message.keep_inbox)
+        cancellation = self._running.cancellation
+        if message.keep_questions and self.log.pending.only_undecided and not cancellation.requested:
+            return False
+        cancellation.request(message.cause, keep_inbox=message.keep_inbox)
         return True
 
     @receive(WhenIdle)
@@ -196,8 +203,8 @@ class StepDriverActor(TrioActor):
         return TurnRun(self, self._brain, Cancellation())
 
     async def _turns(self, run: TurnRun) -> None:
-        """Run turns while there is waking input (rules 2 and 3), then tell who waits for that."""
-        while self._is_due():
+        """Run turns while one is open or there is waking input (rules 2, 3 and 5), then tell who waits for that."""
+        while run.number or self._is_due():
             await self._one_turn(run)
             self._running = run = self._next_turn()
         self._running = None

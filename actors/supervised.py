@@ -8,6 +8,8 @@ What happens when one of the three crashes:
   leans on it and is started again with it. Their work is cancelled and waited for first, so no tool body is left.
 - A session that is started again takes its lease and replays its log; a driver waits for a quiescent scheduler, closes
   the open turn as interrupted and parks what is queued. No tool runs twice, and the refs stay the same.
+- A turn in which a call waits for a person is closed as any other, when one of the three crashes. When the agent itself
+  is started (in another process, by a runtime, by a supervisor of yours), such a turn goes on: see `Agent.questions`.
 - Whoever waited for the turn gets the failure: `TurnFailed` if the turn could still be closed with it, else
   `ActorDeadError`, whose cause is the failure. What was asked in between waits for the restart.
 - More crashes, or failed starts, than the intensity allows, by default 3 in 5 seconds, and the agent gives up: it is
@@ -89,6 +91,7 @@ class AgentSupervisor(Supervisor):
         lease = self._plan.lease
         return Agent(
             lease.session_id,
+            system=self.actor_system,
             store=lease.store,
             tree=self.actor_ref,
             session=session,

@@ -41,6 +41,7 @@ from quiesce.protocol.messages import (
     CallsCompleted,
     CallsRejected,
     Committed,
+    OpenBatch,
     ReadHistory,
     RunCalls,
     Turn,
@@ -55,12 +56,13 @@ if TYPE_CHECKING:
 
     from quiesce.actors.attempts import Attempt
     from quiesce.actors.cancellation import Cancellation
-    from quiesce.actors.kernel import ActorRef
+    from quiesce.actors.kernel import ActorRef, Reply
     from quiesce.actors.scheduler import SchedulerActor
     from quiesce.actors.session import SessionActor
     from quiesce.actors.sources import Sources
     from quiesce.protocol.events import Block, Draft, JsonObject, ToolResult, UserMessage
     from quiesce.protocol.inbox import Inbox
+    from quiesce.protocol.messages import HistoryView
     from quiesce.protocol.model import Delta
     from quiesce.protocol.rules import LogState
 
@@ -117,8 +119,21 @@ class TurnRun:
     text: str = ""
     claimed: list[str] = Factory(list)
     failure: Exception | None = None
+    _left: Reply[BatchOutcome] | None = None
     _limited: bool = False
     _settled: dict[int, ToolResult] = Factory(dict)
+
+    @classmethod
+    def resumed(cls, desk: Desk, brain: Brain, cancellation: Cancellation, view: HistoryView) -> TurnRun:
+        """The turn that another process left open in the log with a call that waits for a person.
+
+        The scheduler has been handed what is left of its batch when this returns: questions can be decided.
+        """
+        log = view.log
+        said = (entry.message for entry in reversed(view.entries) if entry.turn == log.turn)
+        text = next((text_of(message.content) for message in said if isinstance(message, ModelMessage)), "")
+        left = RunCalls(log.turn, log.step, log.calls or (), OpenBatch(tuple(log.pending), view.questions))
+        return cls(desk, brain, cancellation, log.turn, log.step, text, left=desk.scheduler.ask(left))
 
     async def run(self) -> Turn:
         """Run the turn to its end.
@@ -131,10 +146,10 @@ class TurnRun:
 
         """
         try:
-            while True:
+            reason = None if self._left is None else await self._finish(await self._outcome(self._left))
+            while reason is None:
                 reason = await self._step()
-                if reason is not None:
-                    return self._turn(reason)
+            return self._turn(reason)
         except Exception as failure:  # noqa: BLE001 - whatever failed is the turn's failure, and is raised from there
             await self._recover(failure)
 
@@ -146,7 +161,10 @@ class TurnRun:
         message = None if self.cancellation.requested else await self._answer()
         if message is None or (self.cancellation.requested and not message.calls):
             return await self._close(self._aborted())
-        outcome = await self._run_calls(message)
+        return await self._finish(await self._run_calls(message), called=bool(message.calls))
+
+    async def _finish(self, outcome: BatchOutcome, *, called: bool = True) -> Reason | None:
+        """Close the step whose calls, if it had any, ended so."""
         match outcome:
             case CallsRejected(failure=failure, settled=settled):
                 self._settled = {item.index: item.body for item in settled}
@@ -154,7 +172,7 @@ class TurnRun:
             case CallsAborted():
                 return await self._close(self._aborted())
             case CallsCompleted():
-                return await self._close(self._decide(message, outcome), outcome.context)
+                return await self._close(self._decide(outcome, called=called), outcome.context)
 
     async def _open_step(self) -> None:
         opening = not self.number
@@ -179,19 +197,21 @@ class TurnRun:
     async def _run_calls(self, message: ModelMessage) -> BatchOutcome:
         if not message.calls:
             return CallsCompleted()
-        reply = self.desk.scheduler.ask(RunCalls(self.number, self.step, message.calls))
+        return await self._outcome(self.desk.scheduler.ask(RunCalls(self.number, self.step, message.calls)))
+
+    async def _outcome(self, reply: Reply[BatchOutcome]) -> BatchOutcome:
         with self.cancellation.by(self._abort_calls):
             return await reply
 
     def _abort_calls(self) -> None:
         self.desk.scheduler.tell(AbortCalls(self.cancellation.cause or ""))
 
-    def _decide(self, message: ModelMessage, outcome: CallsCompleted) -> Reason | None:
+    def _decide(self, outcome: CallsCompleted, *, called: bool) -> Reason | None:
         """Whether the turn is over: input that waits for the next step keeps it going, unless it was blocked."""
         if outcome.blocks_turn is not None:
             return Reason("blocked", message=clean_text(outcome.blocks_turn))
         waiting = outcome.context or self.desk.inbox.queued("next-step")
-        if waiting or (message.calls and not outcome.concludes_turn):
+        if waiting or (called and not outcome.concludes_turn):
             return self._aborted() if self.cancellation.requested else None
         return Reason("max-tokens" if self._limited else "completed")
 

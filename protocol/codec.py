@@ -8,8 +8,9 @@ What Python's `json` itself does not keep, nobody keeps: repeated keys of one ob
 Primitives are strict: `1` is no bool, `true` is no int, `"1"` is neither. Reading has a fast pass that stops at the
 first fault, and only then a second, detailed one that names the path of each fault.
 
-With `foreign`, a log written by somebody else is read: an unknown event type is kept as a `ForeignBody`, and a block of
-a known type that lacks what the type needs is kept as an `OpaqueBlock`. Without it, both are errors, except an unknown
+With `foreign`, a log written by somebody else is read: an unknown event type is kept as a `ForeignBody`, and so is one
+that quiesce has added to the vocabulary, where it has another form there; a block of a known type that lacks what the
+type needs is kept as an `OpaqueBlock`. Without it, both are errors, except an unknown
 event that is marked `ignorable`.
 """
 
@@ -30,6 +31,8 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from quiesce.protocol.errors import InvalidInput, UnreadableLog
 from quiesce.protocol.events import (
     BODIES,
+    ApprovalDecided,
+    ApprovalRequested,
     Block,
     Draft,
     Event,
@@ -59,6 +62,8 @@ Read: TypeAlias = Callable[[Json, Wanted], Value]
 Write: TypeAlias = Callable[[Value], Json]
 
 _BLOCKS: Final[dict[type[Record], str]] = {cls: cls.TYPE for cls in (TextBlock, ReasoningBlock, ToolCallBlock)}
+_ADDED: Final = (ApprovalRequested, ApprovalDecided)
+"""Bodies whose types others may use for something of their own."""
 _FAULTS: Final = (BaseValidationError, KeyError, TypeError, ValueError)
 _KINDS: Final = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", int: "a whole number"}
 _ENVELOPE_DEPTH: Final = 16
@@ -256,6 +261,8 @@ def _reader(foreign: bool, detailed: bool) -> Callable[[object], Event]:  # noqa
     converter = _converter(foreign=foreign, detailed=detailed)
     known = {kind: _event_reader(converter, converter.get_structure_hook(cls)) for kind, cls in BODIES.items()}
     unknown = _event_reader(converter, None)
+    if foreign:
+        known |= {cls.TYPE: _either(known[cls.TYPE], unknown) for cls in _ADDED}
 
     def read(obj: object) -> Event:
         if type(obj) is not dict:
@@ -270,6 +277,16 @@ def _reader(foreign: bool, detailed: bool) -> Callable[[object], Event]:  # noqa
             reader = unknown
         event: Event = reader(obj, None)
         return event
+
+    return read
+
+
+def _either(ours: Read, others: Read) -> Read:
+    def read(obj: Json, _: Wanted) -> Value:
+        try:
+            return ours(obj, None)
+        except _FAULTS:
+            return others(obj, None)
 
     return read
 

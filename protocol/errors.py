@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from quiesce.protocol.rules import Break
 
 __all__ = [
+    "AlreadyDecided",
     "InputDropped",
     "InputParked",
     "InvalidInput",
     "LeaseLost",
     "LogError",
     "ModelError",
+    "NoOpenQuestion",
     "QuiesceError",
     "RecoveryFailed",
     "RuleBroken",
@@ -39,6 +41,20 @@ class QuiesceError(Exception):
 
 class InvalidInput(QuiesceError, ValueError):
     """The caller's fault: a value was refused before anything was stored or started. The text names the field."""
+
+
+class NoOpenQuestion(InvalidInput):
+    """A call was approved or denied about which nobody is asked now: there is no such question, its call has a result,
+    or its turn is over or being cancelled. Nothing has changed. `Agent.questions` says what is open.
+    """
+
+
+class AlreadyDecided(NoOpenQuestion):
+    """Somebody else decided first: `approved` says how. (Should the store refuse it, the question is open.)"""
+
+    def __init__(self, message: str, *, approved: bool) -> None:
+        super().__init__(message)
+        self.approved = approved
 
 
 class LogError(QuiesceError):

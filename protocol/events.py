@@ -15,6 +15,8 @@ from attrs import field, frozen
 
 __all__ = [
     "BODIES",
+    "ApprovalDecided",
+    "ApprovalRequested",
     "AssistantAttempt",
     "AssistantMessage",
     "Block",
@@ -254,6 +256,38 @@ class ToolCall(Record):
 
 
 @frozen
+class ApprovalRequested(Record):
+    """A recorded call waits for a person: its body does not run before `approval/decided` says that it may.
+
+    A call is named by `index`, its place in the message; `call_id` is its label. `arguments` are those that the body
+    would get: what a person approves is what runs. `text` is the question, `detail` more about it for a program.
+    """
+
+    TYPE: ClassVar[str] = "approval/requested"
+    turn: int
+    step: int
+    index: int
+    call_id: str
+    name: str
+    arguments: JsonObject
+    text: str
+    detail: JsonObject | None = None
+
+
+@frozen
+class ApprovalDecided(Record):
+    """A person has decided about a call that waited: once, and about this call only."""
+
+    TYPE: ClassVar[str] = "approval/decided"
+    turn: int
+    step: int
+    index: int
+    call_id: str
+    approved: bool
+    reason: str | None = None
+
+
+@frozen
 class ToolResult(Record):
     """The one answer to a call. `error` labels an error result; `meta` is not for the model."""
 
@@ -315,6 +349,8 @@ Body: TypeAlias = (
     | AssistantMessage
     | AssistantAttempt
     | ToolCall
+    | ApprovalRequested
+    | ApprovalDecided
     | ToolResult
     | LateResult
     | InboxSpliced
@@ -334,6 +370,8 @@ _KNOWN: tuple[type[Any], ...] = (
     AssistantMessage,
     AssistantAttempt,
     ToolCall,
+    ApprovalRequested,
+    ApprovalDecided,
     ToolResult,
     LateResult,
     InboxSpliced,

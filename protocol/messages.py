@@ -8,6 +8,8 @@
 | CloseOpenTurn            | driver -> session           | Committed: the closers (none if no turn was open) |
 | RunCalls                 | driver -> scheduler         | BatchOutcome, once the batch is quiescent (G2)    |
 | AbortCalls               | driver -> scheduler         |                                                   |
+| Decide                   | user -> scheduler           | the decision is durable                           |
+| ReadQuestions            | user -> session             | the calls that wait for a person                  |
 | Quiesce                  | driver -> scheduler         | Quiescent, once nothing of a batch is left        |
 | Deliver                  | user -> driver              | Receipt: the input is durable                     |
 | Cancel, WhenIdle         | user -> driver              | whether a turn was cancelled; the last turn       |
@@ -24,9 +26,12 @@ from quiesce.protocol.message import Message
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
+    from quiesce.protocol.approvals import CallKey, Question
     from quiesce.protocol.events import Draft, Event, Reason, ToolCallBlock, ToolResult, UserMessage
     from quiesce.protocol.history import Entry
     from quiesce.protocol.inbox import Inbox, Target
+    from quiesce.protocol.pending import PendingCall
+    from quiesce.protocol.rules import LogState
 
 __all__ = [
     "AbortCalls",
@@ -38,13 +43,16 @@ __all__ = [
     "Cancel",
     "CloseOpenTurn",
     "Committed",
+    "Decide",
     "Deliver",
     "EventsCommitted",
     "HistoryView",
     "Observer",
+    "OpenBatch",
     "Quiesce",
     "Quiescent",
     "ReadHistory",
+    "ReadQuestions",
     "ReadStatistics",
     "Receipt",
     "RunCalls",
@@ -108,17 +116,28 @@ class Subscribe(Message[int]):
 
 @frozen
 class HistoryView:
-    """What the next turn and request are built from: the messages, the queued input, the last turn's number."""
+    """What the next turn and request are built from: the messages, the queued input, where the log stands."""
 
     entries: Sequence[Entry]
     in_order: bool
     inbox: Inbox
-    turn: int
+    log: LogState
+    questions: tuple[Question, ...] = ()
+
+    @property
+    def turn(self) -> int:
+        """The number of the last turn."""
+        return self.log.turn
 
 
 @frozen
 class ReadHistory(Message[HistoryView]):
     """The session as a model and a driver see it now; no copy of the log."""
+
+
+@frozen
+class ReadQuestions(Message["tuple[Question, ...]"]):
+    """The calls that wait for a person, in call order."""
 
 
 @frozen
@@ -130,9 +149,13 @@ class SessionStopped(Message[None]):
 
 @frozen
 class CloseOpenTurn(Message[Committed]):
-    """Append the closers of the open turn; nothing if there is none."""
+    """Append the closers of the open turn; nothing if there is none.
+
+    With `keep_questions` a turn in which a call waits for a person stays open.
+    """
 
     cause: Literal["interrupted", "forked"]
+    keep_questions: bool = False
 
 
 # --- scheduler ---------------------------------------------------------------------------------------------------
@@ -174,12 +197,21 @@ BatchOutcome: TypeAlias = CallsCompleted | CallsAborted | CallsRejected
 
 
 @frozen
+class OpenBatch:
+    """What the log says of a batch that began in another process: its calls without a result, and who is asked what."""
+
+    pending: tuple[PendingCall, ...]
+    questions: tuple[Question, ...]
+
+
+@frozen
 class RunCalls(Message[BatchOutcome]):
-    """Run the calls of one step; answered only when the batch is quiescent."""
+    """Run the calls of one step, or what is left of them if `resumed`; answered only when the batch is quiescent."""
 
     turn: int
     step: int
     calls: tuple[ToolCallBlock, ...]
+    resumed: OpenBatch | None = None
 
 
 @frozen
@@ -187,6 +219,19 @@ class AbortCalls(Message[None]):
     """Start no more calls, cancel the live bodies, answer what never started. Nothing if no batch is running."""
 
     cause: str
+
+
+@frozen
+class Decide(Message[None]):
+    """A person approves or denies the call that waits for it; answered when that is durable.
+
+    Raises `NoOpenQuestion` if nobody is asked about that call (any more), and what the log refuses it with: then the
+    question is still open.
+    """
+
+    call: CallKey
+    approved: bool
+    reason: str | None = None
 
 
 @frozen
@@ -238,10 +283,14 @@ class Deliver(Message[Receipt]):
 
 @frozen
 class Cancel(Message[bool]):
-    """End the running turn as aborted. Queued input is dropped unless `keep_inbox`. False if no turn was running."""
+    """End the running turn as aborted. Queued input is dropped unless `keep_inbox`. False if no turn was running.
+
+    With `keep_questions`, a turn that waits for nothing but people is left as it is: False as well.
+    """
 
     cause: str = "user"
     keep_inbox: bool = False
+    keep_questions: bool = False
 
 
 @frozen

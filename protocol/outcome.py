@@ -12,7 +12,7 @@ from attrs import frozen
 
 from quiesce.protocol.events import Block, ErrorInfo, JsonObject, TextBlock, ToolMessage, ToolResult, UserMessage
 
-__all__ = ["ERROR_NAMES", "ToolOutcome", "failure", "result_body", "success"]
+__all__ = ["ERROR_NAMES", "ToolOutcome", "denial", "failure", "result_body", "success", "undecided"]
 
 ERROR_NAMES: Final[dict[str, str]] = {
     "TOOL_ERROR": "ToolError",
@@ -57,6 +57,20 @@ def success(text: str) -> ToolOutcome:
 def failure(code: str, text: str, *, name: str | None = None, reason: str | None = None) -> ToolOutcome:
     """An error result labelled `code`; its error name comes from the table unless `name` is given."""
     return ToolOutcome((TextBlock(text),), error=ErrorInfo(name or ERROR_NAMES[code], code, reason))
+
+
+def denial(reason: str | None) -> ToolOutcome:
+    """The outcome of a call that a hook or a person refused."""
+    return failure("TOOL_DENIED", f"The call was denied: {reason or 'no reason was given.'}", reason=reason or None)
+
+
+def undecided() -> ToolOutcome:
+    """The outcome of a call that waited for a person who did not decide."""
+    return failure(
+        "TOOL_NOT_STARTED",
+        "This call waited for a person's approval, and nobody had decided about it. It was never started, so it had no "
+        "effect. Ask for it again if it is still wanted.",
+    )
 
 
 def result_body(outcome: ToolOutcome, *, turn: int, step: int, call_id: str, message_id: str) -> ToolResult:

@@ -4,9 +4,10 @@ It watches committed events, one at a time, in order:
 
 1. an assistant message registers its calls, in call order;
 2. `tool/call` marks the first unrecorded call of that label as recorded and remembers the seq;
-3. `tool/result` of the same turn and step answers the first unanswered call of that label;
-4. `step/end`, `turn/start` and `turn/end` forget the rest;
-5. a message that replaces others (compaction) registers and answers nothing.
+3. `approval/requested` marks the recorded call of that index as asked, `approval/decided` an asked one as decided;
+4. `tool/result` of the same turn and step answers the first unanswered call of that label;
+5. `step/end`, `turn/start` and `turn/end` forget the rest;
+6. a message that replaces others (compaction) registers and answers nothing.
 
 A call is (turn, step, index in its message). Provider ids are labels: they may be empty or repeated, and since records
 and results both stand in call order, "the first of that label" crosses nothing. It holds identities, never events, so
@@ -15,23 +16,49 @@ that a log of any length is watched in constant memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, Final
 
-from attrs import Factory, define, evolve, frozen
+from attrs import Factory, define, evolve, field, frozen
 
-from quiesce.protocol.events import AssistantMessage, StepEnd, ToolCall, ToolResult, TurnEnd, TurnStart
+from quiesce.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    AssistantMessage,
+    StepEnd,
+    ToolCall,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from quiesce.protocol.events import Body, Event
 
-__all__ = ["PendingCall", "PendingCalls"]
+__all__ = ["PendingCall", "PendingCalls", "Standing"]
+
+
+class Standing(Enum):
+    """How far an unanswered call has come, as far as the log says."""
+
+    UNRECORDED = "it has no tool/call"
+    RECORDED = "its tool/call is there"
+    ASKED = "it waits for a person"
+    APPROVED = "a person approved it"
+    DENIED = "a person denied it"
+
+
+_START: Final = {False: Standing.UNRECORDED, True: Standing.RECORDED}
 
 
 @frozen
 class PendingCall:
-    """The identity of one unanswered call. `recorded_seq` is the seq of its `tool/call`, None before there is one."""
+    """The identity of one unanswered call. `recorded_seq` is the seq of its `tool/call`, None before there is one.
+
+    `reason` is why a person denied it.
+    """
 
     turn: int
     step: int
@@ -39,6 +66,8 @@ class PendingCall:
     call_id: str
     name: str
     recorded_seq: int | None = None
+    standing: Standing = field(default=Factory(lambda self: _START[self.recorded_seq is not None], takes_self=True))
+    reason: str | None = None
 
 
 @define
@@ -66,10 +95,36 @@ class PendingCalls:
             case ToolCall(turn=turn, step=step, call_id=label):
                 if (call_ := _first(self._unrecorded, turn, step, label)) is not None:
                     del self._unrecorded[call_.index]
-                    self._recorded[call_.index] = evolve(call_, recorded_seq=seq)
+                    self._recorded[call_.index] = evolve(call_, recorded_seq=seq, standing=Standing.RECORDED)
+            case ApprovalRequested():
+                self._stands(body, Standing.RECORDED, Standing.ASKED)
+            case ApprovalDecided(approved=approved):
+                self._stands(body, Standing.ASKED, Standing.APPROVED if approved else Standing.DENIED, body.reason)
             case ToolResult(turn=turn, step=step, message=result):
                 if (call_ := self.find(turn, step, result.tool_call_id)) is not None:
                     del (self._unrecorded if call_.recorded_seq is None else self._recorded)[call_.index]
+
+    def _stands(
+        self, body: ApprovalRequested | ApprovalDecided, was: Standing, now: Standing, reason: str | None = None
+    ) -> None:
+        call = self.at(body.turn, body.step, body.index)
+        if call is not None and call.standing is was:
+            self._recorded[call.index] = evolve(call, standing=now, reason=reason)
+
+    def at(self, turn: int, step: int, index: int) -> PendingCall | None:
+        """The unanswered call at that place of that step's message, or None."""
+        call = self._recorded.get(index) or self._unrecorded.get(index)
+        return call if call is not None and (call.turn, call.step) == (turn, step) else None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a call waits for a person."""
+        return any(call.standing is Standing.ASKED for call in self._recorded.values())
+
+    @property
+    def only_undecided(self) -> bool:
+        """Whether calls wait for a person, and nothing that was started could still have a result that is not here."""
+        return self.undecided and not any(call.standing in _UNCLEAR for call in self._recorded.values())
 
     def find(self, turn: int, step: int, label: str) -> PendingCall | None:
         """The first unanswered call of that label in that step, or None. Of one label, the recorded ones come first."""
@@ -96,7 +151,8 @@ class PendingCalls:
 
 
 _FORGETTING = frozenset({StepEnd, TurnStart, TurnEnd})
-_WATCHED = frozenset({AssistantMessage, ToolCall, ToolResult})
+_WATCHED = frozenset({AssistantMessage, ToolCall, ApprovalRequested, ApprovalDecided, ToolResult})
+_UNCLEAR: Final = frozenset({Standing.RECORDED, Standing.APPROVED})
 
 
 def _first(calls: dict[int, PendingCall], turn: int, step: int, label: str) -> PendingCall | None:

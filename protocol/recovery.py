@@ -1,9 +1,13 @@
 """Recovery: the results that a failed, killed or forked step still owes, and the closers of an open turn.
 
 Both are built from `PendingCalls`, so they are the same for the live driver, resume and fork. Nothing here retries,
-removes, or turns a failed turn into a success. What a call is labelled depends on one fact (behaviour: recovery):
+removes, or turns a failed turn into a success. What a call is labelled depends on how far it came in the log:
 
-    recorded (a durable tool/call)?   yes -> TOOL_OUTCOME_UNKNOWN      no -> TOOL_NOT_STARTED
+    no tool/call                            TOOL_NOT_STARTED
+    a tool/call                             TOOL_OUTCOME_UNKNOWN
+    asked, and nobody decided               TOOL_NOT_STARTED: its body runs only once a person has approved it
+    asked, and approved                     TOOL_OUTCOME_UNKNOWN
+    asked, and denied                       TOOL_DENIED, with the reason
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from quiesce.protocol.events import Draft, EndSeed, Event, Reason, StepEnd, ToolResult, TurnEnd, draft
-from quiesce.protocol.outcome import failure, result_body
+from quiesce.protocol.outcome import ToolOutcome, denial, failure, result_body, undecided
+from quiesce.protocol.pending import Standing
 from quiesce.protocol.rules import LogState, Phase
 
 if TYPE_CHECKING:
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
 
     from quiesce.protocol.pending import PendingCall
 
-__all__ = ["Cause", "closers", "closing_events", "forked", "recovery_results"]
+__all__ = ["Cause", "closers", "closing_events", "forked", "recovery_outcome", "recovery_results"]
 
 Cause: TypeAlias = Literal["failed", "interrupted", "forked"]
 """Why calls are unanswered: their step failed, their process died, or the session was forked from another."""
@@ -39,13 +44,20 @@ _FORKED_NOT_STARTED: Final = (
     "since. If it is still wanted, check for its effects before asking for it again, unless it only reads."
 )
 
-_TEXTS: Final[dict[tuple[bool, bool], tuple[str, str]]] = {
-    # (recorded, forked): (code, text)
-    (True, False): ("TOOL_OUTCOME_UNKNOWN", _UNKNOWN),
-    (False, False): ("TOOL_NOT_STARTED", _NOT_STARTED),
-    (True, True): ("TOOL_OUTCOME_UNKNOWN", _FORKED_UNKNOWN),
-    (False, True): ("TOOL_NOT_STARTED", _FORKED_NOT_STARTED),
+_OUTCOMES: Final[dict[tuple[Standing, bool], ToolOutcome]] = {
+    # (how far it came, forked): how it ended. What a person denied was denied, wherever it is.
+    (Standing.UNRECORDED, False): failure("TOOL_NOT_STARTED", _NOT_STARTED),
+    (Standing.RECORDED, False): failure("TOOL_OUTCOME_UNKNOWN", _UNKNOWN),
+    (Standing.ASKED, False): undecided(),
+    (Standing.APPROVED, False): failure("TOOL_OUTCOME_UNKNOWN", _UNKNOWN),
+    (Standing.UNRECORDED, True): failure("TOOL_NOT_STARTED", _FORKED_NOT_STARTED),
+    (Standing.RECORDED, True): failure("TOOL_OUTCOME_UNKNOWN", _FORKED_UNKNOWN),
+    (Standing.ASKED, True): failure("TOOL_NOT_STARTED", _FORKED_NOT_STARTED),
+    (Standing.APPROVED, True): failure("TOOL_OUTCOME_UNKNOWN", _FORKED_UNKNOWN),
 }
+
+
+_MAY_HAVE_RUN: Final = frozenset({Standing.RECORDED, Standing.APPROVED})
 
 
 def recovery_results(
@@ -56,14 +68,15 @@ def recovery_results(
 ) -> tuple[Draft, ...]:
     """A result for each pending call, in call order: the settled one where there is one, else a recovery result.
 
-    `settled` maps a call's index to a result that its tool really returned (G3). A call without a record has returned
-    nothing: an answer that was meant for it is passed over, as the log would refuse it. `message_id` names the message
-    of a recovery result, given the call and the position of the draft in what is returned.
+    `settled` maps a call's index to a result that its tool really returned (G3). A call without a record, or without a
+    person's approval, has returned nothing: an answer that was meant for it is passed over, as the log would refuse it.
+    `message_id` names the message of a recovery result, given the call and the position of the draft in what is
+    returned.
     """
     kept = settled or {}
 
     def answer(call: PendingCall, position: int) -> ToolResult:
-        returned = None if call.recorded_seq is None else kept.get(call.index)
+        returned = kept.get(call.index) if call.standing in _MAY_HAVE_RUN else None
         return returned or _recovery_body(call, cause, message_id(call, position))
 
     return tuple(
@@ -106,6 +119,13 @@ def closing_events(state: LogState, cause: Literal["interrupted", "forked"]) -> 
     return tuple(item.at(state.next_seq + at, state.last_time) for at, item in enumerate(closers(state, cause)))
 
 
+def recovery_outcome(call: PendingCall, cause: Cause) -> ToolOutcome:
+    """How a call ended of which the log says no more than `call` does."""
+    if call.standing is Standing.DENIED:
+        return denial(call.reason)
+    return _OUTCOMES[call.standing, cause == "forked"]
+
+
 def _recovery_body(call: PendingCall, cause: Cause, message_id: str) -> ToolResult:
-    code, text = _TEXTS[call.recorded_seq is not None, cause == "forked"]
-    return result_body(failure(code, text), turn=call.turn, step=call.step, call_id=call.call_id, message_id=message_id)
+    outcome = recovery_outcome(call, cause)
+    return result_body(outcome, turn=call.turn, step=call.step, call_id=call.call_id, message_id=message_id)

@@ -8,7 +8,9 @@ The theory. A log is at any moment in one of three phases:
 2. `CHECKS` says what else must hold for a type: a tuple of small questions about the state and the event. A question
    answers None, or the words that say what is wrong.
 3. A call is answered once, in call order; a step and a turn are not closed while a call is unanswered (G1).
-4. A message that replaces earlier ones (compaction) rewrites the surface, not the conversation: of it only the range is
+4. A recorded call may be asked about, once, and decided, once. Until it is decided it has no result but that it was
+   never started; one that was denied has no success.
+5. A message that replaces earlier ones (compaction) rewrites the surface, not the conversation: of it only the range is
    checked.
 
 `LogState` is all the rules remember: a few numbers, the calls of the open step, and `PendingCalls`. The same state
@@ -25,6 +27,8 @@ from attrs import Factory, define, fields, frozen
 
 from quiesce.protocol.errors import RuleBroken
 from quiesce.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     AssistantMessage,
     Body,
     Draft,
@@ -40,7 +44,7 @@ from quiesce.protocol.events import (
     TurnStart,
     UserMessage,
 )
-from quiesce.protocol.pending import PendingCalls
+from quiesce.protocol.pending import PendingCalls, Standing
 
 __all__ = ["CHECKS", "PHASES", "Break", "LogState", "Phase", "check"]
 
@@ -133,12 +137,16 @@ PHASES: Final[dict[type[Any], tuple[Phase, Phase | None]]] = {
     TurnEnd: (Phase.TURN, Phase.IDLE),
     AssistantMessage: (Phase.STEP, None),
     ToolCall: (Phase.STEP, None),
+    ApprovalRequested: (Phase.STEP, None),
+    ApprovalDecided: (Phase.STEP, None),
     ToolResult: (Phase.STEP, None),
 }
 """Event type -> the phase it needs, the phase it leads to (None: it stays)."""
 
 _STAYS: Final = (None, None)
 _MESSAGES: Final = (UserMessage, AssistantMessage, ToolResult)
+_NOT_ALLOWED: Final = frozenset({Standing.ASKED, Standing.DENIED})
+"""Where a call stands while its body must not run."""
 
 
 # --- the questions -----------------------------------------------------------------------------------------------
@@ -221,6 +229,35 @@ def _asked_for(state: LogState, event: Event) -> str | None:
     return f"call {body.call_id!r} differs from the message in name or arguments"
 
 
+def _asked_once(state: LogState, event: Event) -> str | None:
+    return _stands(state, event, Standing.RECORDED)
+
+
+def _decided_once(state: LogState, event: Event) -> str | None:
+    return _stands(state, event, Standing.ASKED)
+
+
+def _stands(state: LogState, event: Event, due: Standing) -> str | None:
+    """Whether the call that an approval event names stands where it must."""
+    body: ApprovalRequested | ApprovalDecided = event.body  # type: ignore[assignment]  # CHECKS asks it of these alone
+    call = state.pending.at(body.turn, body.step, body.index)
+    if call is None or call.call_id != body.call_id:
+        return f"call {body.index} of the step, {body.call_id!r}, is not an unanswered call of its message"
+    return None if call.standing is due else f"call {body.call_id!r} is not due for that: {call.standing.value}"
+
+
+def _decided_before(state: LogState, event: Event) -> str | None:
+    body: ToolResult = event.body  # type: ignore[assignment]  # CHECKS asks this of tool/result alone
+    answered = state.pending.find(body.turn, body.step, body.message.tool_call_id)
+    if answered is None or answered.standing not in _NOT_ALLOWED:
+        return None
+    if body.message.is_error and (
+        answered.standing is Standing.DENIED or (body.error is not None and body.error.code == "TOOL_NOT_STARTED")
+    ):
+        return None
+    return f"call {answered.call_id!r} has a result though {answered.standing.value}"
+
+
 def _answers_next(state: LogState, event: Event) -> str | None:
     body: ToolResult = event.body  # type: ignore[assignment]  # CHECKS asks this of tool/result alone
     label = body.message.tool_call_id
@@ -270,12 +307,15 @@ CHECKS: Final[dict[type[Any], tuple[tuple[str, Question], ...]]] = {
     UserMessage: (*_ALWAYS, ("not-between", _no_call_open)),
     AssistantMessage: (*_ALWAYS, _PHASE, _NAMES_STEP, ("one-answer", _one_answer)),
     ToolCall: (*_ALWAYS, _PHASE, _NAMES_STEP, ("asked-for", _asked_for)),
+    ApprovalRequested: (*_ALWAYS, _PHASE, _NAMES_STEP, ("asked-once", _asked_once)),
+    ApprovalDecided: (*_ALWAYS, _PHASE, _NAMES_STEP, ("decided-once", _decided_once)),
     ToolResult: (
         *_ALWAYS,
         _PHASE,
         _NAMES_STEP,
         ("call-order", _answers_next),
         ("recorded-before", _recorded_before),
+        ("decided-before", _decided_before),
         ("labelled", _labelled),
     ),
 }

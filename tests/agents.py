@@ -16,6 +16,8 @@ from trio.testing import wait_all_tasks_blocked
 from quiesce.actors import MemoryStore, Runtime, ScriptedModel, Sources
 from quiesce.actors.stores import Writer
 from quiesce.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     AssistantAttempt,
     AssistantMessage,
     EndSeed,
@@ -158,6 +160,8 @@ _WORDS = {
     AssistantMessage: _answer,
     AssistantAttempt: lambda body: f"attempt {body.error.code}" if body.error else "attempt",
     ToolCall: lambda body: f"call {body.call_id}",
+    ApprovalRequested: lambda body: f"ask {body.call_id}",
+    ApprovalDecided: lambda body: f"{'approve' if body.approved else 'deny'} {body.call_id}",
     ToolResult: _result,
     LateResult: lambda body: f"late {body.call_id}",
     EndSeed: lambda _: "seed",

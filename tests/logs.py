@@ -4,7 +4,8 @@ A log is a line of words. A word is an event type, then what it needs, in this o
 
     ask:a,b   an answer with the calls a and b; `ask` has text alone, `ask:` one call whose label is empty
     call:a    the record that a starts
-    result:a=text    its success; `failed`, `aborted`, `unknown`, `unstarted` are error results
+    asks:a=0  a, the call of that index, waits for a person; `approves:a=0`, `denies:a=0` decide
+    result:a=text    its success; `failed`, `aborted`, `unknown`, `unstarted`, `denied` are error results
     step@1.2  the turn and step that it names; without, those that are due (`turn`, `step`) or open (all others)
     user:text>3-5    it replaces events 3 to 5
     call:a<3  it comes from event 3
@@ -22,6 +23,8 @@ from attrs import define, evolve
 from hypothesis import strategies as st
 
 from quiesce.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     AssistantAttempt,
     AssistantMessage,
     Body,
@@ -60,6 +63,7 @@ CODES = {
     "aborted": "ABORTED_BEFORE_DISPATCH",
     "unknown": "TOOL_OUTCOME_UNKNOWN",
     "unstarted": "TOOL_NOT_STARTED",
+    "denied": "TOOL_DENIED",
 }
 _WORD = re.compile(
     r"(?P<kind>[a-z-]+)(:(?P<label>[^=@<>]*))?(=(?P<text>[^@<>]*))?(@(?P<place>[\d.]+))?"
@@ -110,6 +114,11 @@ def _result(word: re.Match[str], at: Place) -> ToolResult:
     return result(at.turn, at.step, word["label"], word["text"] or "done", CODES.get(word["kind"]))
 
 
+def _decision(word: re.Match[str], at: Place, *, approved: bool) -> ApprovalDecided:
+    reason = None if approved else "no"
+    return ApprovalDecided(at.turn, at.step, int(word["text"]), word["label"], approved, reason)
+
+
 _BODIES: dict[str, Callable[[re.Match[str], Place], Body]] = {
     "turn": lambda _, at: TurnStart(at.turn),
     "end-turn": lambda word, at: TurnEnd(at.turn, Reason(word["label"] or "completed")),
@@ -120,6 +129,9 @@ _BODIES: dict[str, Callable[[re.Match[str], Place], Body]] = {
     "ask": lambda word, at: answer(at.turn, at.step, TextBlock(word["text"] or "well"), *map(block, _labels(word))),
     "blank": lambda _, at: answer(at.turn, at.step, TextBlock(" ")),
     "call": lambda word, at: ToolCall(at.turn, at.step, word["label"], NAME, ARGUMENTS),
+    "asks": lambda word, at: ApprovalRequested(at.turn, at.step, int(word["text"]), word["label"], NAME, {}, "may it?"),
+    "approves": lambda word, at: _decision(word, at, approved=True),
+    "denies": lambda word, at: _decision(word, at, approved=False),
     "result": _result,
     **dict.fromkeys(CODES, _result),
     "late": lambda word, at: LateResult(at.turn, at.step, word["label"]),
@@ -170,14 +182,17 @@ def _show(item: Draft) -> str:
         case ToolResult(message=message, error=error):
             code = error.code if error else None
             return f"{next((kind for kind in CODES if CODES[kind] == code), 'result')}:{message.tool_call_id}"
-        case ToolCall(call_id=label) | LateResult(call_id=label):
-            return f"{'call' if isinstance(item.body, ToolCall) else 'late'}:{label}"
+        case ApprovalDecided(call_id=label, approved=approved):
+            return f"{'approves' if approved else 'denies'}:{label}"
+        case ToolCall(call_id=label) | LateResult(call_id=label) | ApprovalRequested(call_id=label):
+            return f"{_LABELLED[type(item.body)]}:{label}"
         case TurnEnd(reason=reason):
             return f"end-turn:{reason}"
         case body:
             return _SHOWN[type(body)]
 
 
+_LABELLED = {ToolCall: "call", LateResult: "late", ApprovalRequested: "asks"}
 _SHOWN = {
     TurnStart: "turn",
     StepStart: "step",
@@ -245,25 +260,49 @@ def _step(draw: Callable[[st.SearchStrategy[Any]], Any], *, distinct: bool) -> l
     labels = draw(st.lists(st.sampled_from(["a", "b", "c", "d", ""]), max_size=4, unique=distinct))
     words = ["ask:" + ",".join(labels) if labels else draw(st.sampled_from(["ask", "blank", "attempt"]))]
     recorded = answered = 0
+    asked: dict[int, str] = {}
     while answered < len(labels):
-        move = draw(st.sampled_from(["record", "answer", "noise"]))
-        if move == "noise":
+        move = draw(st.sampled_from(["record", "answer", "noise", "approval"]))
+        if move == "approval":
+            words += _approval(draw, labels, range(answered, recorded), asked)
+        elif move == "noise":
             words += draw(_NOISE)
         elif move == "record" and recorded < len(labels):
             words.append(f"call:{labels[recorded]}")
             recorded += 1
         else:
-            kinds = ["result", "failed", "unknown"] if answered < recorded else ["unstarted"]
+            kinds = _KINDS[asked.get(answered, "run" if answered < recorded else "ask")]
             words.append(f"{draw(st.sampled_from(kinds))}:{labels[answered]}")
             answered += 1
             recorded = max(recorded, answered)
     return words + draw(_INPUT)
 
 
+_KINDS = {
+    "run": ["result", "failed", "unknown"],
+    "ask": ["unstarted"],
+    "approves": ["result", "failed", "unknown"],
+    "denies": ["denied"],
+}
+"""How far a call came -> how it may be answered."""
+
+
+def _approval(draw: Any, labels: list[str], begun: range, asked: dict[int, str]) -> list[str]:
+    """Ask about a call that has begun, or decide about one that was asked about; nothing if there is none."""
+    fresh = [("ask", at) for at in begun if at not in asked]
+    open_ = [(how, at) for at in begun if asked.get(at) == "ask" for how in ("approves", "denies")]
+    if not fresh + open_:
+        return []
+    how, at = draw(st.sampled_from(fresh + open_))
+    asked[at] = how
+    return [f"{'asks' if how == 'ask' else how}:{labels[at]}={at}"]
+
+
 _ANY_WORD = (
     *("turn", "step", "end-step", "end-turn", "user", "ask", "ask:a,b", "ask:a,a", "ask:,b,", "blank", "attempt"),
     *("call:a", "call:b", "call:", "result:a", "result:b", "result:", "unstarted:a", "unstarted:b", "unstarted:"),
-    *("unknown:a", "failed:b", "late:a", "splice:x", "seed", "foreign"),
+    *("unknown:a", "failed:b", "late:a", "splice:x", "seed", "foreign", "denied:a"),
+    *("asks:a=0", "asks:b=1", "asks:=0", "approves:a=0", "approves:b=1", "denies:a=0", "denies:b=1", "denies:=0"),
 )
 _MISPLACED = ("turn@1", "turn@5", "step@1.1", "step@2.1", "end-step@1.2", "end-turn@2", "call:a@1.1", "result:a@1.1")
 _COMPACTION = ("user:sum>0-2", "user:sum>1-4", "ask:a>0-3", "result:a>2-2", "unstarted:b>0-0")

@@ -1,7 +1,8 @@
 """Cases from public bug reports that are logs: `tests/cases/*.events.jsonl`, and damaged files `*.raw.jsonl`.
 
 The neutral events of a case are mapped onto ours, inside turn 1, step 1, so that the neutral event number n is our
-event n + 1. What a model asked for and a tool gave back enters as in a running agent: made storable.
+event n + 1; but a question makes two, since quiesce records a call before it has a person asked about it. What a model
+asked for and a tool gave back enters as in a running agent: made storable.
 """
 
 from __future__ import annotations
@@ -11,16 +12,29 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
+from quiesce.actors import AlreadyDecided, Runtime, ScriptedModel, say, tool
 from quiesce.actors.results import to_outcome
 from quiesce.actors.stores import MemoryStore, SqliteStore
 from quiesce.protocol.codec import check_draft, dumps, loads
 from quiesce.protocol.errors import RuleBroken, UnreadableLog
-from quiesce.protocol.events import AssistantMessage, ForeignBody, ModelMessage, ToolCall, ToolMessage, draft, text_of
+from quiesce.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    AssistantMessage,
+    ForeignBody,
+    ModelMessage,
+    ToolCall,
+    ToolMessage,
+    draft,
+    text_of,
+)
 from quiesce.protocol.history import history_of, sendable, sendable_problems
 from quiesce.protocol.logfile import extend_log, read_log
 from quiesce.protocol.model import BlockDone, ReplyAssembler
 from quiesce.protocol.outcome import failure, result_body
+from quiesce.protocol.pending import Standing
 from quiesce.protocol.recovery import closing_events, forked
 from quiesce.protocol.rules import check
 
@@ -35,10 +49,23 @@ def case(logs):
         (path,) = CASES.glob(f"{name}*.events.jsonl")
         items = [json.loads(line) for line in path.read_text().split("\n") if line]
         asked = {block.id: block for item in items for block in _blocks(item.get("calls", ()), logs)}
-        bodies = [_body(item, asked, logs) for item in items if item["type"] != "fork"]
+        bodies = [body for item in items if item["type"] != "fork" for body in _bodies(item, asked, logs)]
         return (*logs.read("turn step"), *logs.numbered(map(draft, bodies), first=2))
 
     return of
+
+
+def _bodies(item, asked, logs):
+    call = asked.get(item.get("id"))
+    at = list(asked).index(call.id) if call else None
+    match item["type"]:
+        case "approval_requested":
+            question = ApprovalRequested(1, 1, at, call.id, call.name, json.loads(call.arguments), "Refund?")
+            return [ToolCall(1, 1, call.id, call.name, call.arguments), question]
+        case "approval_decided":
+            return [ApprovalDecided(1, 1, at, call.id, approved=item["approved"])]
+        case _:
+            return [_body(item, asked, logs)]
 
 
 def _body(item, asked, logs):
@@ -62,6 +89,15 @@ def _blocks(calls, logs):
     for call in calls:
         reply.add(BlockDone(logs.block(call["id"], call["name"], call["args_raw"])))
     return reply.complete()
+
+
+async def store_log(store, events):
+    """Make the session `s` of these events; nobody holds it afterwards."""
+    ended = trio.Event()
+    writer = await store.open("s")
+    writer.append(events, lambda error: ended.set() if error is None else pytest.fail(str(error)))
+    await ended.wait()
+    await writer.release()
 
 
 def killed(logs, events):
@@ -103,16 +139,59 @@ def test_b12_a_tool_that_raises_costs_its_siblings_nothing(case, logs):
 @pytest.mark.parametrize("word", ["end-step@1.1", "end-turn@1", "step@1.2", "ask@1.1", "user"])
 def test_b14_nothing_that_leads_to_a_model_request_is_accepted_while_calls_are_open(case, logs, word):
     state = logs.state_of(case("B14"))
-    assert [call.call_id for call in state.pending] == ["h2", "h3"]
+    assert [(call.call_id, call.standing) for call in state.pending] == [
+        ("h2", Standing.APPROVED),
+        ("h3", Standing.ASKED),
+    ]
     with pytest.raises(RuleBroken):
         state.admit([logs.draft_of(word)], 0)
 
 
-def test_b14_what_ran_keeps_its_result_and_is_not_run_again(case, logs):
+def test_b14_a_log_with_one_of_two_questions_decided_keeps_the_rules(case):
+    assert list(check(case("B14"))) == []
+
+
+def test_b14_closed_for_good_what_ran_keeps_its_result_and_only_what_may_have_run_is_unknown(case, logs):
     events = case("B14")
     closing = killed(logs, events)
-    assert logs.show(closing) == "unstarted:h2 unstarted:h3 end-step end-turn:interrupted"
+    assert logs.show(closing) == "unknown:h2 unstarted:h3 end-step end-turn:interrupted"
     assert results((*events, *closing))["h1"] == "found"
+    assert not list(check((*events, *closing)))
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_b14_resumed_the_model_waits_until_h3_is_decided_and_neither_h1_nor_h2_runs_again(case, logs, approved):
+    ran = []
+
+    @tool
+    async def lookup() -> str:
+        ran.append("lookup")
+
+    @tool(parallel=True)
+    async def refund(n: int) -> str:
+        ran.append(n)
+        return f"refunded {n}"
+
+    events, model = case("B14"), ScriptedModel([say("Both are settled.")])
+    async with MemoryStore() as store, Runtime.open(store) as runtime:
+        await store_log(store, events)
+        agent = await runtime.agent("s", model=model, tools=[lookup, refund])
+        await wait_all_tasks_blocked()
+        assert (model.requests, ran) == ([], [])
+        assert logs.show((await store.read("s"))[len(events) :]) == "unknown:h2"
+        (h3,) = await agent.questions()
+        assert (h3.key, h3.call_id, h3.arguments) == ((1, 1, 2), "h3", {"n": 2})
+        with pytest.raises(AlreadyDecided):
+            await agent.deny((1, 1, 1), "no")
+        await (agent.approve(h3) if approved else agent.deny(h3, "not twice"))
+        assert (await agent.wait()).text == "Both are settled."
+        assert ran == ([2] if approved else [])
+        answers = results(await store.read("s"))
+        assert list(answers) == ["h1", "h2", "h3"]
+        assert answers["h1"] == "found"
+        assert "outcome is unknown" in answers["h2"]
+        assert answers["h3"] == ("refunded 2" if approved else "The call was denied: not twice")
+        assert [problem for request in model.requests for problem in sendable_problems(request.messages)] == []
 
 
 def test_b66_a_fork_in_a_batch_labels_cautiously_and_leaves_the_parent_alone(case, logs):
@@ -176,11 +255,9 @@ def test_what_was_made_storable_comes_back_from_the_codec_as_it_is(case, name):
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @pytest.mark.parametrize("name", ["B54", "B56"])
 async def test_what_was_made_storable_comes_back_from_each_store_as_it_is(case, name, kind, tmp_path):
-    events, ended = case(name), trio.Event()
+    events = case(name)
     async with MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "store.db") as store:
-        writer = await store.open("s")
-        writer.append(events, lambda error: ended.set() if error is None else pytest.fail(str(error)))
-        await ended.wait()
+        await store_log(store, events)
         assert await store.read("s") == list(events)
 
 

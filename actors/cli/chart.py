@@ -39,6 +39,7 @@ MARKS: Final = {
     Outcome.UNKNOWN: ("?", "bold black on yellow"),
     Outcome.NOT_STARTED: ("○", "bold black on cyan"),
     Outcome.OPEN: ("…", "bold yellow"),
+    Outcome.WAITING: ("⧖", "bold black on yellow"),
     Outcome.UNANSWERED: ("…", "bold red"),
 }
 """Outcome -> its mark, and the style of mark and word."""
@@ -52,6 +53,8 @@ _REMARKS: Final = {
 }
 """What is said of an outcome instead of the result's text."""
 _WITHOUT_END: Final = frozenset({Outcome.UNKNOWN, Outcome.OPEN, Outcome.UNANSWERED})
+_NO_BAR: Final = frozenset({Outcome.WAITING, Outcome.NOT_STARTED})
+"""Its body has not run, though it may be recorded, as a call that waits for a person is."""
 
 _TIME: Final = 9
 _SHORTEST: Final = 8
@@ -132,7 +135,7 @@ def _axis(span: Span, columns: _Columns) -> Text:
 
 
 def _bar(call: Call, span: Span | None, width: int) -> Text:
-    if span is None or call.record is None or call.ran is None:
+    if span is None or call.record is None or call.ran is None or call.outcome in _NO_BAR:
         return Text(" " * width)
     length = max(1, span[1] - span[0])
     without_end = call.outcome in _WITHOUT_END
@@ -152,7 +155,7 @@ def _waited(call: Call) -> bool:
 
 
 def _time(call: Call) -> str:
-    if call.record is None or call.ran is None or call.outcome in _WITHOUT_END:
+    if call.record is None or call.ran is None or call.outcome in _WITHOUT_END | _NO_BAR:
         return ""
     return duration(call.ran[1] - call.ran[0])
 
@@ -170,6 +173,8 @@ def outcome_words(call: Call) -> tuple[str, str]:
     outcome, error = call.outcome, None if call.result is None else call.result.error
     if outcome in {Outcome.OK, Outcome.ERROR}:
         return "" if error is None or error.code == "TOOL_ERROR" else one_line(error.code), call.text
+    if outcome is Outcome.WAITING:
+        return outcome.value, call.question
     if outcome is Outcome.OPEN and call.record is None:
         return outcome.value, "not started yet"
     if error is not None and error.code == "ABORTED_BEFORE_DISPATCH":

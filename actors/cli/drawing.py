@@ -26,6 +26,8 @@ from quiesce.actors.cli.timeline import Answer, Step, Timeline, Turn
 from quiesce.actors.cli.words import arguments_in_words, content_in_words, count, duration, one_line, shortened, visible
 from quiesce.protocol.codec import event_to_json
 from quiesce.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     AssistantAttempt,
     AssistantMessage,
     EndSeed,
@@ -205,9 +207,7 @@ class Drawing:
 
     def _stray(self, event: Event, indent: int) -> Iterator[Text]:
         """A record or a result that belongs to no call: only in a log that breaks the rules."""
-        words = {ToolCall: "a record of no call", ToolResult: "a result of no call"}.get(
-            type(event.body), "out of place"
-        )
+        words = _STRAYS.get(type(event.body), "out of place")
         yield from self._said("stray", f"event {event.seq}, {words}: {_any_text(event)}", indent=indent, style="red")
 
     def _said(self, label: str, text: str, *, indent: int, style: str) -> Iterator[Text]:
@@ -224,6 +224,10 @@ class Drawing:
         """What stands below a call's line, if nothing is to be shortened."""
         if self.full:
             yield from self._said("arguments", call.arguments, indent=indent, style="dim")
+            if call.question:
+                yield from self._said("question", call.question, indent=indent, style="dim")
+            if call.decision:
+                yield from self._said("decision", call.decision, indent=indent, style="dim")
             if call.result is not None:
                 yield from self._said("result", call.text, indent=indent, style="dim")
 
@@ -241,6 +245,14 @@ class Drawing:
 
     def _print(self, *lines: Text) -> None:
         print_lines(self.console, lines)
+
+
+_STRAYS: Final = {
+    ToolCall: "a record of no call",
+    ApprovalRequested: "a question about no call",
+    ApprovalDecided: "a decision about no call",
+    ToolResult: "a result of no call",
+}
 
 
 # --- words ---------------------------------------------------------------------------------------------------------

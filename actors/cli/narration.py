@@ -12,10 +12,8 @@ A `Narrator` listens to what `Agent.watch` gives and says what is worth saying t
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-import trio
 from attrs import Factory, define
 from rich.console import Group
 from rich.live import Live
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from quiesce.actors.cli.timeline import Call
+    from quiesce.actors.feed import Happenings
     from quiesce.actors.live import Happening
 
 __all__ = ["JsonScreen", "LineScreen", "LiveScreen", "Narrator", "Screen", "open_screen"]
@@ -91,16 +90,15 @@ class Narrator:
     _told: set[int] = Factory(set)
     _said: int = 0
 
-    async def listen(self, happenings: trio.MemoryReceiveChannel[Happening]) -> None:
+    async def listen(self, happenings: Happenings) -> None:
         """Tell everything that happens, for as long as something does."""
         async for what in happenings:
             self.hear(what)
 
-    def hear_rest(self, happenings: trio.MemoryReceiveChannel[Happening]) -> None:
+    def hear_rest(self, happenings: Happenings) -> None:
         """Tell what has happened by now."""
-        with suppress(trio.WouldBlock, trio.EndOfChannel):
-            while True:
-                self.hear(happenings.receive_nowait())
+        for what in happenings.so_far():
+            self.hear(what)
 
     def hear(self, what: Happening) -> None:
         """Tell the next thing that happens."""

@@ -48,7 +48,8 @@ def show(source: str, session: str | None, *, full: bool, everything: bool, as_j
     can be looked at while it is running.
 
     Marks: a tick for a success, a cross for an error, `?` for an outcome that nobody knows (the tool may have had
-    effects), `o` for a call that was never started, `...` for one without a result yet.
+    effects), `o` for a call that was never started, `...` for one without a result yet, an hourglass for one that waits
+    for a person to approve it.
 
     \b
     Examples:

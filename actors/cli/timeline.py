@@ -15,6 +15,8 @@ from attrs import Factory, define
 
 from quiesce.actors.cli.words import content_in_words
 from quiesce.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     AssistantMessage,
     ForeignBody,
     InboxSpliced,
@@ -31,7 +33,7 @@ from quiesce.protocol.rules import LogState, Phase
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from quiesce.protocol.events import Event, JsonObject, Reason
+    from quiesce.protocol.events import Body, Event, JsonObject, Reason
 
 __all__ = ["Answer", "Call", "Entry", "Outcome", "Span", "Step", "Timeline", "Turn", "timeline_of"]
 
@@ -50,6 +52,7 @@ class Outcome(Enum):
     UNKNOWN = "UNKNOWN"
     NOT_STARTED = "NOT STARTED"
     OPEN = "open"
+    WAITING = "WAITING"
     UNANSWERED = "unanswered"
 
 
@@ -64,15 +67,26 @@ _OUTCOMES: Final = {
 """Code of an error result -> outcome. Every other code is an error."""
 
 
+_PLACES: Final[dict[type[Body], str]] = {
+    ToolCall: "record",
+    ApprovalRequested: "asked",
+    ApprovalDecided: "decided",
+    ToolResult: "answer",
+}
+"""Body -> the attribute of its call in which the event is kept."""
+
+
 @define
 class Call:
-    """One call of a message, its record and its answer, as far as they are there."""
+    """One call of a message, its record, what a person was asked about it, and its answer, as far as they are there."""
 
     label: str
     name: str
     arguments: str
     record: Event | None = None
     answer: Event | None = None
+    asked: Event | None = None
+    decided: Event | None = None
     abandoned: bool = False
     """Whether its step is over without an answer to it."""
 
@@ -85,11 +99,27 @@ class Call:
     def outcome(self) -> Outcome:
         """How it ended."""
         result = self.result
+        if result is None and self.abandoned:
+            return Outcome.UNANSWERED
         if result is None:
-            return Outcome.UNANSWERED if self.abandoned else Outcome.OPEN
+            return Outcome.WAITING if self.asked is not None and self.decided is None else Outcome.OPEN
         if result.error is not None:
             return _OUTCOMES.get(result.error.code, Outcome.ERROR)
         return Outcome.ERROR if result.message.is_error else Outcome.OK
+
+    @property
+    def question(self) -> str:
+        """What a person was asked about it; empty if nobody was."""
+        body = None if self.asked is None else self.asked.body
+        return body.text if isinstance(body, ApprovalRequested) else ""
+
+    @property
+    def decision(self) -> str:
+        """What a person decided about it; empty if nobody did."""
+        body = None if self.decided is None else self.decided.body
+        if not isinstance(body, ApprovalDecided):
+            return ""
+        return "approved" if body.approved else f"denied: {body.reason or 'no reason was given'}"
 
     @property
     def text(self) -> str:
@@ -98,13 +128,17 @@ class Call:
 
     @property
     def ran(self) -> Span | None:
-        """From its start to its end, as far as the log says: a host that measures bodies puts times in `meta`."""
+        """From its start to its end, as far as the log says: a host that measures bodies puts times in `meta`.
+
+        What waited for a person starts with the decision.
+        """
         result = self.result
         if result is not None and (measured := _measured(result.meta)) is not None:
             return measured
-        if self.record is None:
+        begun = self.decided or self.record
+        if begun is None:
             return None
-        return self.record.time, self.record.time if self.answer is None else self.answer.time
+        return begun.time, begun.time if self.answer is None else self.answer.time
 
 
 def _measured(meta: JsonObject | None) -> Span | None:
@@ -235,7 +269,7 @@ class Timeline:
             case AssistantMessage(message=message) if event.surface_op in (None, "append"):
                 self._answer = Answer(event, [Call(call.id, call.name, call.arguments) for call in message.calls])
                 self._add(self._answer)
-            case ToolCall() | ToolResult():
+            case ToolCall() | ApprovalRequested() | ApprovalDecided() | ToolResult():
                 self._attach(event)
             case ForeignBody(type=kind):
                 self.foreign[kind] += 1
@@ -246,19 +280,19 @@ class Timeline:
                 self._add(event)
 
     def _attach(self, event: Event) -> None:
-        """Find the call that a record or a result belongs to."""
+        """Find the call that a record, a question, a decision or a result belongs to."""
         call = self._call_of(event)
         if call is None:
             self._add(event)
-        elif isinstance(event.body, ToolCall):
-            call.record = event
         else:
-            call.answer = event
+            setattr(call, _PLACES[type(event.body)], event)
 
     def _call_of(self, event: Event) -> Call | None:
         pending, body, found = self.state.pending, event.body, None
         if isinstance(body, ToolCall):
             found = pending.find_unrecorded(body.turn, body.step, body.call_id)
+        elif isinstance(body, (ApprovalRequested, ApprovalDecided)):
+            found = pending.at(body.turn, body.step, body.index)
         elif isinstance(body, ToolResult) and event.surface_op in (None, "append"):
             found = pending.find(body.turn, body.step, body.message.tool_call_id)
         calls = self._answer.calls if self._answer is not None else []

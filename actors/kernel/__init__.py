@@ -33,6 +33,8 @@ from quiesce.actors.kernel.administration import (
     TerminateChild,
     WhichChildren,
 )
+from quiesce.actors.kernel.asyncio_host import host_in_asyncio
+from quiesce.actors.kernel.call import Call
 from quiesce.actors.kernel.dead_letters import DeadLetter
 from quiesce.actors.kernel.errors import (
     ActorDeadError,
@@ -52,7 +54,7 @@ from quiesce.actors.kernel.options import SpawnOptions
 from quiesce.actors.kernel.receivers import receive
 from quiesce.actors.kernel.ref import ActorRef
 from quiesce.actors.kernel.reply import Reply
-from quiesce.actors.kernel.statistics import ActorStatistics, SystemStatistics
+from quiesce.actors.kernel.statistics import ActorStatistics, SupervisorStatistics, SystemStatistics
 from quiesce.actors.kernel.supervision import AT_ONCE, INFINITE, Backoff, ChildSpec, Intensity
 from quiesce.actors.kernel.supervision_errors import (
     ChildError,
@@ -67,6 +69,7 @@ from quiesce.actors.kernel.supervision_errors import (
 )
 from quiesce.actors.kernel.supervisor import DynamicSupervisor, Supervisor
 from quiesce.actors.kernel.system import ActorSystem
+from quiesce.actors.kernel.thread_host import host_on_thread
 from quiesce.protocol.message import Message
 
 __all__ = [
@@ -79,6 +82,7 @@ __all__ = [
     "AskCycleError",
     "Backoff",
     "BlockingCallError",
+    "Call",
     "ChildCounts",
     "ChildError",
     "ChildInfo",
@@ -111,6 +115,7 @@ __all__ = [
     "StartChild",
     "Supervisor",
     "SupervisorGaveUpError",
+    "SupervisorStatistics",
     "SystemStatistics",
     "SystemStoppedError",
     "TerminateChild",
@@ -118,5 +123,7 @@ __all__ = [
     "TrioActor",
     "UnhandledMessageError",
     "WhichChildren",
+    "host_in_asyncio",
+    "host_on_thread",
     "receive",
 ]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from quiesce.actors.kernel.cell import ActorCell
     from quiesce.actors.kernel.default_system import PykkaCell
     from quiesce.actors.kernel.ref import ActorRef
+    from quiesce.actors.kernel.statistics import SupervisorStatistics
     from quiesce.actors.kernel.system import ActorSystem
 
     class _PykkaActor:
@@ -168,6 +169,10 @@ class TrioActor(_PykkaActor):
 
     def _hurry(self) -> None:
         """Be told to stop now while ending already: a supervisor then gives its children less time."""
+
+    def _supervised(self) -> SupervisorStatistics | None:
+        """What can be seen of the children of a supervisor."""
+        return None
 
     @property
     def actor_system(self) -> ActorSystem:

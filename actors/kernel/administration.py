@@ -95,6 +95,9 @@ class TerminateChild(Message[None]):
 
     Its ref is dead for good. A temporary child is forgotten. It never shuts the supervisor down.
 
+    A child that asks this for itself, in a handler that awaits the answer, is waited for until its shutdown time is
+    over, and then cancelled: tell it instead, or `stop()`.
+
     Raises (as the answer):
         ChildNotFoundError: there is no such child.
     """

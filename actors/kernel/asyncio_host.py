@@ -5,15 +5,15 @@ time: what asyncio code does between two ticks is treated as another thread's do
 wakes it. The kernel's own paths need no third case for this, and no handler ever runs within an asyncio task.
 """
 
-# ruff: noqa: SLF001  # the host and its system are one mechanism
-
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import trio
+
+from quiesce.actors.kernel.stay import Stay
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -24,16 +24,25 @@ if TYPE_CHECKING:
 
 __all__ = ["host_in_asyncio"]
 
+L = TypeVar("L")
+
 
 @asynccontextmanager
-async def host_in_asyncio(system: ActorSystem) -> AsyncIterator[ActorSystem]:
-    """Run a system in asyncio's loop for as long as the block is open. See `ActorSystem.in_asyncio`."""
-    guest = _Guest(system)
+async def host_in_asyncio(system: ActorSystem, life: AbstractAsyncContextManager[L]) -> AsyncIterator[L]:
+    """Run Trio in asyncio's loop for as long as the block is open.
+
+        async with host_in_asyncio(system, life) as it: ...
+
+    `life` is what lives on Trio's side, and is entered and left there. It has to enter `system`, itself or as a part of
+    more, and `it` is what it gives. What `ActorSystem.in_asyncio` says of the end of its block, of cancellations and of
+    errors holds for this one.
+    """
+    guest = _Guest(system, life)
     cancelled = await guest.enter()
     try:
         if cancelled is not None:
             raise cancelled  # noqa: TRY301  # as if the block had been cancelled at its beginning
-        yield system
+        yield guest.it
     except BaseException as error:
         await guest.leave(now=True)
         failure = guest.failure()
@@ -46,17 +55,19 @@ async def host_in_asyncio(system: ActorSystem) -> AsyncIterator[ActorSystem]:
         raise failure
 
 
-class _Guest:
-    """One guest run, and the asyncio task that hosts it."""
+class _Guest(Generic[L]):
+    """One guest run, and the asyncio task that hosts it. `it` is there once the run is entered."""
 
-    def __init__(self, system: ActorSystem) -> None:
+    it: L
+
+    def __init__(self, system: ActorSystem, life: AbstractAsyncContextManager[L]) -> None:
         self._system = system
+        self._stay = Stay(system, life)
         self._loop = asyncio.get_running_loop()
         self._host = cast("asyncio.Task[Any]", asyncio.current_task())
         self._thread = system.thread  # what it is during the next tick
         self._entered = asyncio.Event()
         self._ended = asyncio.Event()
-        self._left = trio.Event()
         self._leaving = False
         self._interrupted = False  # the block was cancelled because the system had ended under it
         self._outcome: Outcome[None] | None = None
@@ -70,11 +81,12 @@ class _Guest:
         """
         if trio.lowlevel.in_trio_run():
             raise RuntimeError(
-                "Trio runs in this thread already, and can do so only once: use the system that is there, or "
-                "ActorSystem.on_thread()"
+                "Trio runs in this thread already, and can do so only once: use the system or runtime that is there, "
+                "or have a thread of its own for another one (on_thread)"
             )
         trio.lowlevel.start_guest_run(
-            self._main,
+            self._stay.run,
+            self._enter,
             run_sync_soon_threadsafe=self._schedule_from_thread,
             run_sync_soon_not_threadsafe=self._schedule,
             done_callback=self._done,
@@ -89,8 +101,8 @@ class _Guest:
         """Stop the actors and end the run, however often the wait for that is cancelled; return what cancelled it."""
         self._leaving = True
         if now:
-            self._stop_now()
-        self._system.call_soon(self._left.set)
+            self._stay.hurry()
+        self._stay.leave()
         return await self._wait_out(self._ended)
 
     def failure(self) -> BaseException | None:
@@ -100,10 +112,9 @@ class _Guest:
             self._host.uncancel()
         return getattr(self._outcome, "error", None)
 
-    async def _main(self) -> None:
-        async with self._system:
-            self._entered.set()
-            await self._left.wait()
+    def _enter(self, it: L) -> None:
+        self.it = it
+        self._entered.set()
 
     def _done(self, outcome: Outcome[None]) -> None:
         self._outcome = outcome
@@ -111,9 +122,6 @@ class _Guest:
             self._interrupted = self._host.cancel()
         self._entered.set()
         self._ended.set()
-
-    def _stop_now(self) -> None:
-        self._system.call_soon(self._system._scope.cancel)
 
     async def _wait_out(self, event: asyncio.Event) -> asyncio.CancelledError | None:
         """Wait for an event. A cancellation hurries the end of the system, and then the wait goes on."""
@@ -123,7 +131,7 @@ class _Guest:
                 await event.wait()
             except asyncio.CancelledError as error:  # raised again by the caller
                 cancelled = error
-                self._stop_now()
+                self._stay.hurry()
         return cancelled
 
     def _schedule(self, tick: Callable[[], object]) -> None:

@@ -16,7 +16,7 @@ import trio
 from attrs import frozen
 
 from quiesce.actors.kernel.administration import ChildInfo, ChildState
-from quiesce.actors.kernel.errors import SystemStoppedError
+from quiesce.actors.kernel.errors import NameTakenError, SystemStoppedError
 from quiesce.actors.kernel.exits import Exit, ExitKind, Haste
 from quiesce.actors.kernel.log import warn
 from quiesce.actors.kernel.reply import Reply
@@ -147,8 +147,8 @@ class Child:
     def _launch_anew(self, system: ActorSystem) -> Reply[Any]:
         starting: Reply[Any] = Reply(system)
         try:
-            self.cell = system.spawn_child(self, starting)
-        except SystemStoppedError as error:
+            self.cell = system.spawn_child(self, starting, self.spec.name)
+        except (SystemStoppedError, NameTakenError) as error:
             starting.set_exception(error)
         else:
             self.cell.start(self.spec.start, (), {})

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from quiesce.actors.kernel.timers import Timers
     from quiesce.actors.kernel.work import Work
 
-__all__ = ["TAKEN", "EndingCell", "Owner"]
+__all__ = ["TAKEN", "EndingCell", "Owner", "split_cancelled"]
 
 TAKEN: Final = object()  # stands for the message once its reply was taken over
 
@@ -153,7 +153,7 @@ class EndingCell:
         The host gets what concerns it, a plain exception crashes this actor only, and the cancellation that has to
         travel on is returned.
         """
-        cancelled, rest = _split_cancelled(error)
+        cancelled, rest = split_cancelled(error)
         if isinstance(rest, Exception):
             self.crash(rest)
         elif rest is not None:
@@ -212,11 +212,15 @@ class EndingCell:
         if self.state != EXITING or self.tasks:
             return
         self.state = CLOSING
-        coroutine = self._call_hook()
-        if coroutine is None:
-            self._finish()
+        try:
+            coroutine = self._call_hook()
+            if coroutine is not None:
+                self.context.run(self.system.start_task, self._finish_later, coroutine, name=self._task_name())
+                return
+        except BaseException as error:  # noqa: BLE001  # the host gets it, and not whoever happens to stop the actor
+            self.collapse(error)
         else:
-            self.context.run(self.system.start_task, self._finish_later, coroutine, name=self._task_name())
+            self._finish()
 
     def _call_hook(self) -> CoroutineType[Any, Any, Any] | None:
         """Call `on_stop` or `on_failure`; an actor that never started has neither."""
@@ -424,8 +428,15 @@ class EndingCell:
             self._await_stop(reply)
 
 
-def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Return the cancellation in an exception, and the rest of it."""
+def split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
+    """Return the cancellation in an exception, and the rest of it. Groups around one exception are undone."""
     if isinstance(error, BaseExceptionGroup):
-        return error.split(trio.Cancelled)
+        cancelled, rest = error.split(trio.Cancelled)
+        return cancelled, _alone(rest)
     return (error, None) if isinstance(error, trio.Cancelled) else (None, error)
+
+
+def _alone(error: BaseException | None) -> BaseException | None:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

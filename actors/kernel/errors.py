@@ -56,6 +56,7 @@ class AskCycleError(SelfWaitError):
 
     Nobody in that ring could ever go on, so the last to wait gets this at once; the others get what its handler makes
     of it. Break the ring: tell instead of asking, answer later (`take_reply`), or wait in child work (`start_soon`).
+    A ring through systems on different threads is not found: those handlers wait until somebody stops one of them.
     """
 
 

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from quiesce.actors.kernel.cell import ActorCell
     from quiesce.actors.kernel.system import ActorSystem
 
-__all__ = ["ActorStatistics", "SystemStatistics", "Tally", "actor_statistics", "system_statistics"]
+__all__ = [
+    "ActorStatistics",
+    "SupervisorStatistics",
+    "SystemStatistics",
+    "Tally",
+    "actor_statistics",
+    "system_statistics",
+]
 
 
 class Tally:
@@ -26,6 +33,22 @@ class Tally:
     def __init__(self) -> None:
         self.started = self.stopped = self.crashed = 0
         self.handled = 0  # by actors that are dead
+
+
+@frozen
+class SupervisorStatistics:
+    """The children of a supervisor at one moment. See `CountChildren` for more, in the order of its messages."""
+
+    children: int
+    """Children it knows, those that are down among them."""
+    running: int
+    """Children that are up."""
+    restarting: int
+    """Children that are about to be started again, or wait for that in a back-off."""
+    restarts: int
+    """Children it has started again so far, all incidents together."""
+    incidents: int
+    """Restarts that count towards its intensity: when they are more than it allows, it gives up."""
 
 
 @frozen
@@ -48,6 +71,8 @@ class ActorStatistics:
     """Timers that are set."""
     age: float | None
     """Seconds since the present incarnation's start had ended, on Trio's clock; None before that."""
+    supervised: SupervisorStatistics | None
+    """Of a supervisor: its children."""
 
 
 @frozen
@@ -85,6 +110,7 @@ def actor_statistics(cell: ActorCell) -> ActorStatistics:
         incarnation=cell.incarnation,
         timers=0 if cell.timers is None else len(cell.timers),
         age=None if cell.started_at is None else cell.system.now() - cell.started_at,
+        supervised=None if cell.actor is None else cell.actor._supervised(),
     )
 
 

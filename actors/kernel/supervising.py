@@ -25,6 +25,7 @@ from quiesce.actors.kernel.child import Child, Leaving
 from quiesce.actors.kernel.exits import Exit, ExitKind, Haste
 from quiesce.actors.kernel.log import note, report
 from quiesce.actors.kernel.receivers import receive
+from quiesce.actors.kernel.statistics import SupervisorStatistics
 from quiesce.actors.kernel.supervision import (
     FATES,
     Decision,
@@ -97,6 +98,7 @@ class Supervising(TrioActor):
         self._rules = rules
         self._chance = chance or _CHANCE
         self._history: tuple[float, ...] = ()
+        self._restarts = 0
         self._children: dict[Hashable, Child] = {}  # in start order
         self._being_started: Hashable = None  # of those that are started one at a time
         self._patience = trio.CancelScope()
@@ -219,6 +221,7 @@ class Supervising(TrioActor):
                 if self._fallen_before(key) is None and self._wants(key, child):
                     await self._try_again(key, child, error)
                 return
+            self._restarts += started
             if not started and self._wants(key, child):
                 self._decline(key)
 
@@ -252,6 +255,16 @@ class Supervising(TrioActor):
         if restart is not None:
             await self._stop_group(restart.decision)
             self._postpone(restart)
+
+    def _supervised(self) -> SupervisorStatistics:
+        states = [child.state for child in list(self._children.values())]
+        return SupervisorStatistics(
+            children=len(states),
+            running=states.count(ChildState.RUNNING),
+            restarting=states.count(ChildState.RESTARTING),
+            restarts=self._restarts,
+            incidents=self._rules.intensity.counting(self._history, self._cell.system.now()),
+        )
 
     # -- requests ------------------------------------------------------------------------------------------------------
 

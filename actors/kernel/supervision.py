@@ -93,6 +93,11 @@ def _is_id(_: object, attribute: Attribute[Any], value: object) -> None:
         _refuse(attribute, value, "hashable and not None")
 
 
+def _is_name(_: object, attribute: Attribute[Any], value: object) -> None:
+    if value is not None and (not isinstance(value, str) or not value):
+        _refuse(attribute, value, "None or a str that is not empty")
+
+
 def _is_start(_: object, attribute: Attribute[Any], value: object) -> None:
     if not callable(value):
         _refuse(attribute, value, "an actor class, or a function without parameters (`partial(Cls, 1)`) that makes one")
@@ -144,6 +149,11 @@ class ChildSpec:
     """
     significant: bool = field(default=False, validator=_is_bool)
     """Whether the end of this child can shut its supervisor down; see `auto_shutdown`. Never of a permanent child."""
+    name: str | None = field(default=None, kw_only=True, validator=_is_name)
+    """The actor's name in its system, for `system.lookup(name)`; held for as long as its address lives.
+
+    If another actor holds it, the start fails with `NameTakenError`.
+    """
 
     @shutdown.default
     def _usual_shutdown(self) -> float:
@@ -172,6 +182,10 @@ class Intensity:
     def add(self, history: tuple[float, ...], now: float) -> tuple[float, ...]:
         """Return the times of the restarts that count at `now`, this one included."""
         return (*(time for time in history if now - time <= self.period), now)
+
+    def counting(self, history: tuple[float, ...], now: float) -> int:
+        """Return how many of these restarts count at `now`."""
+        return sum(now - time <= self.period for time in history)
 
     def exceeded(self, history: tuple[float, ...]) -> bool:
         """Whether these are more than allowed."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
@@ -13,6 +12,7 @@ import trio
 
 from quiesce.actors.kernel.actor import TrioActor
 from quiesce.actors.kernel.asyncio_host import host_in_asyncio
+from quiesce.actors.kernel.call import Call, Calls, iterate
 from quiesce.actors.kernel.cell import ActorCell
 from quiesce.actors.kernel.dead_letters import DeadLetters
 from quiesce.actors.kernel.dispatcher import Dispatcher
@@ -25,10 +25,11 @@ from quiesce.actors.kernel.pace import Pace
 from quiesce.actors.kernel.ref import ActorRef
 from quiesce.actors.kernel.reply import Reply
 from quiesce.actors.kernel.statistics import Tally, system_statistics
+from quiesce.actors.kernel.thread_host import host_on_thread
 from quiesce.actors.kernel.timers import TimerHeap
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
     from types import TracebackType
     from typing import Self
 
@@ -41,6 +42,7 @@ __all__ = ["ActorSystem"]
 
 A = TypeVar("A", bound=TrioActor)
 P = ParamSpec("P")
+T = TypeVar("T")
 
 _NO_THREAD = -1
 
@@ -77,6 +79,7 @@ class ActorSystem:
         self.pace = Pace(work_clock)
         self.dispatcher = Dispatcher(self.pace)
         self.timers = TimerHeap(self.pace)
+        self.calls = Calls()
         self.thread = _NO_THREAD  # of the loop; in an asyncio program, only while it is Trio's turn
         self._home = _NO_THREAD
         self.stopping = False
@@ -111,45 +114,25 @@ class ActorSystem:
         return await self._lifetime.__aexit__(kind, error, traceback)
 
     @classmethod
-    @contextmanager
     def on_thread(
         cls,
         name: str = "actors",
         *,
         work_clock: Callable[[], float] = time.perf_counter,
         observer: Observer | None = None,
-    ) -> Iterator[ActorSystem]:
+    ) -> AbstractContextManager[ActorSystem]:
         """Host a system on a loop thread of its own: `with ActorSystem.on_thread() as system`, without Trio.
 
-        `spawn`, `tell`, `ask`, `.get()` and `stop` then work from every plain thread. Leaving the block stops all
-        actors and ends the thread.
+        `spawn`, `tell`, `ask`, `run`, `.get()` and `stop` then work from every plain thread. Leaving the block stops
+        all actors and ends the thread. When an exception leaves it, Ctrl-C's among them, or one comes while the actors
+        stop, they are stopped `now` and still waited for.
 
         Raises:
             BaseException: when leaving the block, what came out of a handler and is no `Exception` (`SystemExit`, ...).
 
         """
         system = cls(name, work_clock=work_clock, observer=observer)
-        entered: Future[None] = Future()
-        left = trio.Event()
-        ended: Future[None] = Future()
-
-        async def main() -> None:
-            async with system:
-                entered.set_result(None)
-                await left.wait()
-
-        thread = threading.Thread(target=_run_into, args=(ended, entered, main), name=f"actors: {name}", daemon=True)
-        thread.start()
-        entered.result()
-        try:
-            yield system
-        except BaseException:
-            system.call_soon(system._scope.cancel)
-            raise
-        finally:
-            system.call_soon(left.set)
-            thread.join()
-            ended.result()
+        return host_on_thread(system, system)
 
     @classmethod
     def in_asyncio(
@@ -162,8 +145,8 @@ class ActorSystem:
         """Host a system in an asyncio program, on the same thread: `async with ActorSystem.in_asyncio() as system`.
 
         asyncio tasks use it as Trio tasks would: they await spawns, asks, `ref.send()` and `ref.aclose()`. Cancelling
-        such a task cancels its wait, and nothing else. The actors themselves run on Trio, between the steps of
-        asyncio's tasks. One system can live in a thread so.
+        such a task cancels its wait, and nothing else. Other async functions of Trio's they have run by `run`. The
+        actors themselves run on Trio, between the steps of asyncio's tasks. One system can live in a thread so.
 
         Leaving the block stops all actors as always. A cancellation that comes meanwhile has them stopped `now`, is
         raised when they have stopped, and leaves none behind. When a handler raises what is no `Exception`, the block
@@ -175,7 +158,8 @@ class ActorSystem:
             BaseException: when leaving the block, what came out of a handler and is no `Exception` (`SystemExit`, ...).
 
         """
-        return host_in_asyncio(cls(name, work_clock=work_clock, observer=observer))
+        system = cls(name, work_clock=work_clock, observer=observer)
+        return host_in_asyncio(system, system)
 
     @asynccontextmanager
     async def _live_here(self) -> AsyncIterator[None]:
@@ -186,6 +170,7 @@ class ActorSystem:
                 self.thread = self._home = get_ident()
                 self._token = trio.lowlevel.current_trio_token()
                 self.now = trio.lowlevel.current_clock().current_time
+                self.calls.open(self._nursery)
                 self._nursery.start_soon(self._dispatch, name=f"{self.name}: dispatcher")
                 self._nursery.start_soon(self.timers.run, name=f"{self.name}: timers")
                 try:
@@ -194,8 +179,11 @@ class ActorSystem:
                         await self._stop_all(now=False)
                 except BaseException as error:  # noqa: BLE001  # raised again below, when every actor has stopped
                     failure = error
-                with self._last_wait:
-                    await self._stop_all(now=True)
+                try:
+                    with self._last_wait:
+                        await self._stop_all(now=True)
+                finally:
+                    self.calls.close()
                 self._end_the_rest()
                 self.dispatcher.close()
                 self.timers.close()
@@ -310,25 +298,58 @@ class ActorSystem:
         """Return what can be seen of the system at this moment, in time that grows with its actors. From any thread."""
         return system_statistics(self)
 
-    def spawn_child(self, owner: Owner, spawning: Reply[Any]) -> ActorCell:
+    def spawn_child(self, owner: Owner, spawning: Reply[Any], name: str | None) -> ActorCell:
         """Make a cell for a supervised actor, which the supervisor starts and stops.
 
         Raises:
             SystemStoppedError: the system is stopping.
+            NameTakenError: another actor holds the name.
 
         """
         if self.stopping:
             raise SystemStoppedError(f"{self!r} is stopping")
         cell = self._cell_class(self, spawning)
         cell.owner = owner
+        if name is not None:
+            self.names.claim(name, cell)
         self._live[cell] = None
         return cell
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def run(self, async_fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Call[T]:
+        """Run an async function in a Trio task of the system, from any thread: `system.run(fetch, url).get()`.
+
+        It starts at once, in a copy of the caller's context, whether or not anybody waits for its answer. `await` the
+        call, in Trio or asyncio, or `.get()` it in a thread; cancelling that wait does not end the function:
+        `call.cancel()` does, and so does a cancelled `await call.or_cancel()`.
+
+        An `Exception` that it raises is the answer, and told to nobody else. What is no `Exception` is raised in the
+        host of the system, as if it came out of a handler. Functions that still run when the system has stopped its
+        actors are cancelled, and waited for.
+
+        Raises (as the answer):
+            ActorDeadError: it was cancelled, or raised what concerns the host.
+            SystemStoppedError: the system is not running.
+        """
+        return Call(self, partial(async_fn, *args, **kwargs))
+
+    def iterate(self, stream: AsyncGenerator[T, None]) -> Iterator[T]:
+        """Iterate an async generator on a plain thread; it runs in the system.
+
+        Leaving the loop early closes it. Raises, at the first step, `BlockingCallError` on the loop's own thread.
+        """
+        return iterate(self, stream)
 
     # -- for the rest of the kernel ------------------------------------------------------------------------------------
 
     def on_loop(self) -> bool:
         """Whether the caller is on the thread of this system's loop."""
         return get_ident() == self.thread
+
+    def in_task(self) -> bool:
+        """Whether the caller is a Trio task of the loop in which this system lives, or has lived."""
+        return trio.lowlevel.in_trio_task() and trio.lowlevel.current_trio_token() is self._token
 
     def lives_here(self) -> bool:
         """Whether blocking the calling thread would block this system."""
@@ -365,6 +386,10 @@ class ActorSystem:
             self.names.free(cell.name)
         self.tally.handled += cell.handled
 
+    def stop_now(self) -> None:
+        """Cancel the block that the system was entered by, from any thread: its actors are stopped `now`."""
+        self.call_soon(self._scope.cancel)
+
     def fatal(self, error: BaseException) -> None:
         """Stop everything because of an exception that concerns the host; the first one is raised there."""
         if self._fatal is None:
@@ -372,13 +397,3 @@ class ActorSystem:
             self._scope.cancel()
         elif error is not self._fatal:
             report("another_fatal_error", system=self.name, exc_info=error)
-
-
-def _run_into(ended: Future[None], entered: Future[None], main: Callable[..., Any]) -> None:
-    """Run a loop, and keep what comes out of it for the thread that waits."""
-    try:
-        ended.set_result(trio.run(main))
-    except BaseException as error:  # noqa: BLE001  # raised again in the host's thread
-        ended.set_exception(error)
-        if not entered.done():
-            entered.set_exception(error)

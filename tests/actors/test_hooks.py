@@ -202,7 +202,7 @@ async def test_a_hooks_own_invalid_arguments_are_its_failure_not_the_models():
 
 @pytest.mark.parametrize("found", [True, {"path": "b"}, "yes"])
 async def test_prepare_that_returns_something_else_is_a_type_error(found):
-    with pytest.raises(TypeError, match=r"Recorder.prepare must return a ToolInvocation or None"):
+    with pytest.raises(TypeError, match=r"Recorder.prepare must return a ToolInvocation, an Ask or None"):
         await HookChain([Recorder("a", [], prepare=lambda _: found)]).prepare(invocation())
 
 

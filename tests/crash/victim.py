@@ -20,7 +20,7 @@ from threading import Lock
 
 import trio
 
-from quiesce.actors import Hooks, Runtime, ScriptedModel, SqliteStore, TurnFailed, call, say, tool
+from quiesce.actors import Ask, Hooks, Runtime, ScriptedModel, SqliteStore, TurnFailed, call, say, tool
 from quiesce.actors.stores import Writer, group_commit, sqlite_tables
 from quiesce.protocol.codec import dumps
 from quiesce.protocol.errors import SessionHeld, StoreLocked
@@ -279,9 +279,46 @@ def hold(folder, fatal=None):
     trio.run(main)
 
 
+# --- waiting for a person ----------------------------------------------------------------------------------------
+
+
+def ask(folder, fatal=None):
+    """A turn with calls that wait for a person, one of which is approved and runs for ever; killed at `fatal`."""
+    folder, points = Path(folder), Points(fatal)
+    watch_the_writing_thread(points)
+
+    async def main():
+        workshop = Workshop(folder, points)
+        calls = [call("quick", of="before"), call("alone", of="asked"), call("alone", of="behind")]
+        async with Runtime.open(WatchedStore(folder, points)) as runtime:
+            model = ScriptedModel([say("may I?", *calls), say("done")])
+            agent = await runtime.agent("s", model=model, tools=workshop.tools, hooks=[AskAboutAsked(points)])
+            receipt = await agent.follow_up("go")
+            while not await agent.questions():  # noqa: ASYNC110 - the question comes when it comes
+                await trio.sleep(0.001)
+            points.reach("waiting")
+            await agent.approve((1, 1, 1))
+            points.reach("approved")
+            await receipt.turn
+
+    trio.run(main)
+    (folder / "points").write_text("\n".join(points.passed))
+
+
+class AskAboutAsked(Hooks):
+    """Has a person decide about the call of "asked"."""
+
+    def __init__(self, points):
+        self.points = points
+
+    async def prepare(self, call):
+        self.points.reach("prepare")
+        return Ask("Shall it?") if call.arguments["of"] == "asked" else None
+
+
 # --- the warm parent ---------------------------------------------------------------------------------------------
 
-_RUNS = {"story": story, "contend": contend, "hold": hold}
+_RUNS = {"story": story, "contend": contend, "hold": hold, "ask": ask}
 
 
 def serve():

@@ -16,6 +16,8 @@ from quiesce.protocol.codec import check_draft, dumps, event_from_json, event_to
 from quiesce.protocol.errors import InvalidInput, UnreadableLog
 from quiesce.protocol.events import (
     BODIES,
+    ApprovalDecided,
+    ApprovalRequested,
     AssistantAttempt,
     AssistantMessage,
     Draft,
@@ -90,6 +92,8 @@ BODY = {
     ),
     AssistantAttempt: st.builds(AssistantAttempt, COUNT, COUNT, CONTENT, none_or(ERRORS)),
     ToolCall: st.builds(ToolCall, COUNT, COUNT, TEXT, TEXT, TEXT),
+    ApprovalRequested: st.builds(ApprovalRequested, COUNT, COUNT, COUNT, TEXT, TEXT, OBJECTS, TEXT, none_or(OBJECTS)),
+    ApprovalDecided: st.builds(ApprovalDecided, COUNT, COUNT, COUNT, TEXT, st.booleans(), none_or(TEXT)),
     ToolResult: st.builds(
         ToolResult,
         COUNT,
@@ -328,6 +332,24 @@ def test_a_malformed_block_is_kept_whole_in_a_foreign_log_and_refused_in_ours():
 def test_a_malformed_body_of_a_known_type_is_refused_in_a_foreign_log_too():
     with pytest.raises(UnreadableLog, match=r"event\.data\.step: 'step' is missing"):
         event_from_json({"type": "step/start", "seq": 0, "time": 0, "data": {"turn": 1}}, foreign=True)
+
+
+@pytest.mark.parametrize("data", [{"id": "c1", "approved": True}, {"turn": 1, "step": 1}, None, "later"])
+@pytest.mark.parametrize("kind", ["approval/requested", "approval/decided"])
+def test_an_approval_in_the_form_of_somebody_else_is_kept_in_a_foreign_log_and_refused_in_ours(kind, data):
+    obj = {"type": kind, "seq": 0, "time": 0, "data": data}
+    kept = event_from_json(obj, foreign=True)
+    assert kept.body == ForeignBody(kind, data)
+    assert event_to_json(kept) == obj
+    with pytest.raises(UnreadableLog):
+        event_from_json(obj)
+
+
+def test_a_question_and_its_answer_are_written_with_the_keys_of_the_log(logs):
+    asked, decided = logs.read("turn step ask:a call:a asks:a=0 denies:a=0")[-2:]
+    call = {"turn": 1, "step": 1, "index": 0, "callId": "a"}
+    assert event_to_json(asked)["data"] == {**call, "name": "tool", "arguments": {}, "text": "may it?"}
+    assert event_to_json(decided)["data"] == {**call, "approved": False, "reason": "no"}
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from quiesce.protocol.events import (
     TurnEnd,
     TurnStart,
 )
-from quiesce.protocol.pending import PendingCall, PendingCalls
+from quiesce.protocol.pending import PendingCall, PendingCalls, Standing
 
 
 def watched(events) -> PendingCalls:
@@ -146,6 +146,50 @@ def test_a_copy_goes_on_from_here_independently(logs):
     other = pending.copy()
     other.observe(logs.draft_of("result:a@1.1").at(4, 0))
     assert (len(pending), len(other)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "standing"),
+    [
+        ("", Standing.UNRECORDED),
+        ("call:a", Standing.RECORDED),
+        ("asks:a=0", Standing.UNRECORDED),
+        ("call:a asks:a=0", Standing.ASKED),
+        ("call:a asks:a=1", Standing.RECORDED),
+        ("call:a asks:a=0@1.2", Standing.RECORDED),
+        ("call:a approves:a=0", Standing.RECORDED),
+        ("call:a asks:a=0 approves:a=0", Standing.APPROVED),
+        ("call:a asks:a=0 denies:a=0", Standing.DENIED),
+        ("call:a asks:a=0 denies:a=0 approves:a=0", Standing.DENIED),
+    ],
+)
+def test_a_call_stands_where_the_log_says(logs, line, standing):
+    (call,) = watched(logs.read(f"turn step ask:a {line}"))
+    assert call.standing is standing
+    assert call.reason == ("no" if standing is Standing.DENIED else None)
+
+
+def test_calls_that_share_a_label_are_asked_about_and_decided_by_their_index(logs):
+    pending = watched(logs.read("turn step ask:a,a,a call:a call:a call:a asks:a=2 asks:a=1 approves:a=1"))
+    assert [call.standing for call in pending] == [Standing.RECORDED, Standing.APPROVED, Standing.ASKED]
+
+
+@pytest.mark.parametrize(
+    ("line", "undecided", "only"),
+    [
+        ("call:a call:b", False, False),
+        ("call:a call:b asks:b=1", True, False),
+        ("call:a call:b asks:b=1 result:a", True, True),
+        ("call:a call:b asks:a=0 asks:b=1", True, True),
+        ("call:a call:b asks:a=0 asks:b=1 approves:a=0", True, False),
+        ("call:a call:b asks:a=0 asks:b=1 denies:a=0", True, True),
+        ("call:a asks:a=0", True, True),
+        ("call:a asks:a=0 denies:a=0", False, False),
+    ],
+)
+def test_it_says_whether_people_are_asked_and_whether_that_is_all_that_is_open(logs, line, undecided, only):
+    pending = watched(logs.read(f"turn step ask:a,b {line}"))
+    assert (pending.undecided, pending.only_undecided) == (undecided, only)
 
 
 # --- it holds identities only ------------------------------------------------------------------------------------

@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 from quiesce.protocol.events import EndSeed, StepEnd, ToolCall, ToolResult, TurnEnd, text_of
 from quiesce.protocol.history import history_of, sendable, sendable_problems
 from quiesce.protocol.outcome import ERROR_NAMES
+from quiesce.protocol.pending import Standing
 from quiesce.protocol.recovery import closers, closing_events, forked, recovery_results
 from quiesce.protocol.rules import LogState, Phase, check
+
+CODES = {
+    Standing.UNRECORDED: "TOOL_NOT_STARTED",
+    Standing.RECORDED: "TOOL_OUTCOME_UNKNOWN",
+    Standing.ASKED: "TOOL_NOT_STARTED",
+    Standing.APPROVED: "TOOL_OUTCOME_UNKNOWN",
+    Standing.DENIED: "TOOL_DENIED",
+}
 
 
 def name_it(call, position) -> str:
@@ -46,10 +55,13 @@ def closed(logs):
     [
         ("turn step ask:a call:a", "TOOL_OUTCOME_UNKNOWN", (3,)),
         ("turn step ask:a", "TOOL_NOT_STARTED", None),
+        ("turn step ask:a call:a asks:a=0", "TOOL_NOT_STARTED", (3,)),
+        ("turn step ask:a call:a asks:a=0 approves:a=0", "TOOL_OUTCOME_UNKNOWN", (3,)),
+        ("turn step ask:a call:a asks:a=0 denies:a=0", "TOOL_DENIED", (3,)),
     ],
-    ids=["recorded", "not recorded"],
+    ids=["recorded", "not recorded", "undecided", "approved", "denied"],
 )
-def test_g4_the_label_says_whether_the_call_was_recorded(recovered, line, code, sources, cause):
+def test_g4_the_label_says_how_far_the_call_came(recovered, line, code, sources, cause):
     (item,) = recovered(line, cause)
     assert isinstance(item.body, ToolResult)
     assert (item.body.error.code, item.body.error.name) == (code, ERROR_NAMES[code])
@@ -74,6 +86,25 @@ def test_a_call_that_never_started_may_be_asked_for_again(recovered):
     _, unstarted = texts(recovered, "failed")
     assert "never started" in unstarted
     assert "Ask for it again" in unstarted
+
+
+@pytest.mark.parametrize(("cause", "words"), [("failed", "nobody had decided"), ("forked", "forked off")])
+def test_a_call_that_nobody_decided_about_may_be_asked_for_again(recovered, cause, words):
+    (item,) = recovered("turn step ask:a call:a asks:a=0", cause)
+    assert words in text_of(item.body.message.content)
+
+
+def test_a_denial_keeps_its_reason_through_recovery(recovered):
+    (item,) = recovered("turn step ask:a call:a asks:a=0 denies:a=0")
+    assert item.body.error.reason == "no"
+    assert text_of(item.body.message.content) == "The call was denied: no"
+
+
+@pytest.mark.parametrize("words", ["asks:a=0", "asks:a=0 denies:a=0"])
+def test_what_is_said_to_have_returned_without_an_approval_is_passed_over(logs, recovered, words):
+    settled = {0: logs.result(1, 1, "a", "returned")}
+    (item,) = recovered(f"turn step ask:a call:a {words}", settled=settled)
+    assert item.body != settled[0]
 
 
 def test_a_killed_step_says_the_same_as_a_failed_one(recovered):
@@ -269,10 +300,9 @@ def test_g4_closed_at_any_event_each_open_call_is_labelled_by_its_record(data, l
         pending = list(logs.state_of(prefix).pending)
         results = closing_events(logs.state_of(prefix), "interrupted")[: len(pending)]
         assert [event.body.message.tool_call_id for event in results] == open_calls(logs, prefix)
-        assert [event.source_event_seqs for event in results] == [
-            None if event.body.error.code == "TOOL_NOT_STARTED" else (call.recorded_seq,)
-            for event, call in zip(results, pending, strict=True)
-        ]
+        for event, call in zip(results, pending, strict=True):
+            assert event.source_event_seqs == (None if call.recorded_seq is None else (call.recorded_seq,))
+            assert event.body.error.code == CODES[call.standing]
         for event in results:
             for seq in event.source_event_seqs or ():
                 assert isinstance(prefix[seq].body, ToolCall)
@@ -304,7 +334,7 @@ def test_g1_closers_of_whatever_the_rules_admit_are_admitted(data, logs):
 def test_g3_a_failed_step_keeps_every_settled_result_whichever_calls_returned(data, logs):
     for prefix in prefixes(logs.read(data.draw(logs.walks()))):
         state = logs.state_of(prefix)
-        recorded = [call for call in state.pending if call.recorded_seq is not None]
+        recorded = [call for call in state.pending if call.standing in (Standing.RECORDED, Standing.APPROVED)]
         returned = data.draw(st.lists(st.sampled_from(recorded), unique=True)) if recorded else []
         settled = {c.index: logs.result(c.turn, c.step, c.call_id, f"returned-{c.index}") for c in returned}
         results = state.admit(recovery_results(state.pending, "failed", name_it, settled), 0)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from quiesce.protocol.errors import LogError, RuleBroken
 from quiesce.protocol.events import BODIES, AssistantMessage, ErrorInfo, ToolCall, ToolResult
+from quiesce.protocol.pending import Standing
 from quiesce.protocol.rules import CHECKS, PHASES, Break, LogState, Phase, check
 
 
@@ -62,6 +63,15 @@ ACCEPTED = {
     "a model attempt may be written down": "turn step attempt",
     "the mark of a seed may stand in an open step": "turn step ask:a call:a seed",
     "a foreign event may stand anywhere": "turn step ask:a call:a foreign",
+    "a recorded call is asked about": "turn step ask:a call:a asks:a=0",
+    "calls are asked about while others run": "turn step ask:a,b call:a call:b asks:b=1 asks:a=0",
+    "an approved call has a result": "turn step ask:a call:a asks:a=0 approves:a=0 result:a",
+    "an approved call may end as unknown": "turn step ask:a call:a asks:a=0 approves:a=0 unknown:a",
+    "a denied call is answered so": "turn step ask:a call:a asks:a=0 denies:a=0 denied:a",
+    "an undecided call may be labelled as not started": "turn step ask:a call:a asks:a=0 unstarted:a",
+    "each call of a shared label is decided by its index": (
+        "turn step ask:a,a call:a call:a asks:a=0 asks:a=1 denies:a=1 approves:a=0 result:a denied:a"
+    ),
     "an event comes from the first one": "turn step<0",
     "an event comes from earlier ones": "turn step ask:a call:a result:a<3",
     "compaction replaces earlier events": "turn step user user end-step end-turn user:sum>2-3",
@@ -124,6 +134,32 @@ REFUSED = {
     "an error without a record": ("turn step ask:a failed:a", "recorded-before"),
     "an unknown outcome without a record": ("turn step ask:a unknown:a", "recorded-before"),
     "an abort without a record": ("turn step ask:a aborted:a", "recorded-before"),
+    "a question about a call without a record": ("turn step ask:a asks:a=0", "asked-once"),
+    "a second question about a call": ("turn step ask:a call:a asks:a=0 asks:a=0", "asked-once"),
+    "a question about a call that was decided": ("turn step ask:a call:a asks:a=0 denies:a=0 asks:a=0", "asked-once"),
+    "a question about a call that was answered": ("turn step ask:a call:a result:a asks:a=0", "asked-once"),
+    "a question about a call that nobody made": ("turn step ask:a call:a asks:a=1", "asked-once"),
+    "a question that names another call's label": ("turn step ask:a call:a asks:b=0", "asked-once"),
+    "a question of another step": ("turn step ask:a call:a asks:a=0@1.2", "open-step asked-once"),
+    "a question outside of a step": ("turn asks:a=0", "phase asked-once"),
+    "a decision that nobody asked for": ("turn step ask:a call:a approves:a=0", "decided-once"),
+    "a second decision": ("turn step ask:a call:a asks:a=0 denies:a=0 approves:a=0", "decided-once"),
+    "a decision about the call beside": ("turn step ask:a,b call:a call:b asks:a=0 approves:b=1", "decided-once"),
+    "a decision that names another call's label": ("turn step ask:a call:a asks:a=0 approves:b=0", "decided-once"),
+    "a decision about a call that was answered": (
+        "turn step ask:a call:a asks:a=0 unstarted:a approves:a=0",
+        "decided-once",
+    ),
+    "a decision of another step": ("turn step ask:a call:a asks:a=0 approves:a=0@1.2", "open-step decided-once"),
+    "a result while a person is asked": ("turn step ask:a call:a asks:a=0 result:a", "decided-before"),
+    "an unknown outcome while a person is asked": ("turn step ask:a call:a asks:a=0 unknown:a", "decided-before"),
+    "a denial before a person decided": ("turn step ask:a call:a asks:a=0 denied:a", "decided-before"),
+    "a success of a call that was denied": ("turn step ask:a call:a asks:a=0 denies:a=0 result:a", "decided-before"),
+    "the end of a step while a person is asked": ("turn step ask:a call:a asks:a=0 end-step", "all-answered"),
+    "the end of a step with a decision and no result": (
+        "turn step ask:a call:a asks:a=0 denies:a=0 end-step",
+        "all-answered",
+    ),
     "an event that comes from itself": ("turn user<1", "earlier-sources"),
     "an event that comes from a later one": ("turn user<7", "earlier-sources"),
     "an event that comes from nowhere": ("turn user<-1", "earlier-sources"),
@@ -195,7 +231,7 @@ def test_a_label_of_an_error_on_a_success_is_refused(logs):
 
 EVERY_KIND = (
     *("turn@1", "end-turn@1", "step@1.1", "end-step@1.1", "user", "attempt@1.1", "ask@1.1", "call:a@1.1"),
-    *("result:a@1.1", "late:a@1.1", "splice", "seed", "foreign"),
+    *("result:a@1.1", "late:a@1.1", "splice", "seed", "foreign", "asks:a=0@1.1", "approves:a=0@1.1"),
 )
 
 
@@ -238,6 +274,17 @@ def test_g4_whatever_the_rules_admit_a_result_of_a_body_stands_behind_a_record(d
             case ToolResult(message=message, error=error) if event.surface_op == "append":
                 ran[message.tool_call_id] += error is None or error.code != "TOOL_NOT_STARTED"
         assert ran <= recorded
+
+
+@given(data=st.data())
+def test_g4_whatever_the_rules_admit_no_call_succeeds_that_a_person_did_not_approve(data, logs):
+    pending = LogState().pending
+    for event in data.draw(logs.admitted()):
+        body = event.body
+        if isinstance(body, ToolResult) and event.surface_op == "append" and body.error is None:
+            call = pending.find(body.turn, body.step, body.message.tool_call_id)
+            assert call.standing in (Standing.RECORDED, Standing.APPROVED)
+        pending.observe(event)
 
 
 # --- appends -----------------------------------------------------------------------------------------------------

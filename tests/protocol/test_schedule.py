@@ -10,7 +10,7 @@ from attrs import Factory, define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiesce.protocol.schedule import Batch, CallState, Commit, Mode, Start
+from quiesce.protocol.schedule import Batch, CallState, Commit, Mode, Run, Start
 
 
 @define
@@ -23,6 +23,7 @@ class Shell:
     slow_append: bool = False
     slow_record: bool = False
     denied: set[int] = Factory(set)
+    asked: set[int] = Factory(set)
     slow_prepare: set[int] = Factory(set)
     log: list[str] = Factory(list)
     batch: Batch = None
@@ -40,6 +41,9 @@ class Shell:
                     self.batch.committing(index)
                     if not self.slow_finalize:
                         self.finalize(index)
+                case Run(index):
+                    assert self.batch.prepared(index)
+                    self.log.append(f"run{index}")
         return self
 
     def start(self, index):
@@ -51,6 +55,9 @@ class Shell:
             self.batch.answered(index)
             if not self.slow_record:
                 self.batch.settled(index)
+        elif index in self.asked:
+            self.batch.asking(index)
+            assert self.batch.asked(index)
         elif index not in self.slow_prepare:
             self.batch.prepared(index)
 
@@ -66,9 +73,23 @@ class Shell:
             self.act()
         return self
 
+    def approve(self, *indices):
+        for index in indices:
+            self.batch.deciding(index)
+            assert self.batch.allowed(index)
+            self.act()
+        return self
+
+    def deny(self, *indices):
+        for index in indices:
+            self.batch.deciding(index)
+            self.batch.settled(index)
+            self.act()
+        return self
+
     def abort(self):
         assert self.batch.abort("user")
-        for index in tuple(self.batch.unstarted()):
+        for index in (*self.batch.waiting(), *self.batch.unstarted()):
             self.batch.settled(index)
         return self.act()
 
@@ -438,6 +459,160 @@ def test_g2_it_is_quiescent_when_the_last_result_is_in_the_log():
     assert running.batch.quiescent
 
 
+# --- calls that wait for a person --------------------------------------------------------------------------------
+
+
+def test_a_call_that_waits_for_a_person_holds_no_place_in_the_pool():
+    assert shell("ppp", asked={0}, max_parallel=1).states == "asked live waiting"
+
+
+def test_parallel_calls_run_on_behind_one_that_waits_and_their_results_wait_for_it():
+    running = shell("ppp", asked={0}).settle(1, 2)
+    assert running.states == "asked settled settled"
+    assert running.line == "call0 call1 call2"
+    assert running.approve(0).settle(0).line == "call0 call1 call2 run0 result0 result1 result2"
+
+
+def test_nothing_starts_behind_an_exclusive_call_that_waits_for_a_person():
+    running = shell("ep", asked={0})
+    assert running.states == "asked waiting"
+    assert running.approve(0).states == "live waiting"
+    assert running.settle(0).line == "call0 run0 result0 call1"
+
+
+def test_an_exclusive_call_waits_for_a_parallel_one_that_waits_for_a_person():
+    running = shell("pe", asked={0})
+    assert running.states == "asked waiting"
+    assert running.deny(0).states == "committed live"
+
+
+def test_an_approved_call_waits_for_a_place_and_goes_before_the_next_start():
+    running = shell("ppp", asked={0}, max_parallel=1).approve(0)
+    assert running.states == "allowed live waiting"
+    assert running.settle(1).states == "live settled waiting"
+
+
+def test_an_approved_call_leaves_the_place_to_one_that_is_being_prepared():
+    running = shell("pp", asked={0}, slow_prepare={1}, max_parallel=1).approve(0)
+    assert running.states == "allowed starting"
+    assert running.batch.prepared(1)
+    assert running.act().settle(1).states == "live settled"
+
+
+def test_approved_calls_run_in_call_order():
+    running = shell("pppp", asked={0, 1, 2}, max_parallel=1).approve(2, 0)
+    assert running.settle(3).states == "live asked allowed settled"
+
+
+def test_a_denied_call_is_settled_without_a_place():
+    assert shell("pp", asked={0}, max_parallel=1).deny(0).line == "call0 call1 result0"
+
+
+def test_approving_one_call_leaves_the_others_waiting():
+    assert shell("ppp", asked={0, 1, 2}).approve(1).states == "asked live asked"
+
+
+def test_a_decision_that_the_log_refused_leaves_the_question_open():
+    running = shell("p", asked={0})
+    running.batch.deciding(0)
+    assert running.batch.asked(0)
+    assert running.approve(0).states == "live"
+
+
+@pytest.mark.parametrize("decisions", [["approve", "approve"], ["deny", "approve"], ["approve", "deny"]])
+def test_a_call_is_decided_once(decisions):
+    running = shell("pp", asked={0})
+    getattr(running, decisions[0])(0)
+    with pytest.raises(AssertionError, match="call 0 cannot go from"):
+        getattr(running, decisions[1])(0)
+
+
+def test_g2_a_batch_is_not_quiescent_while_a_person_is_asked():
+    running = shell("pe", asked={0, 1})
+    assert not running.batch.quiescent
+    assert not running.deny(0).batch.quiescent
+    assert running.deny(1).batch.quiescent
+
+
+def test_an_abort_answers_calls_that_wait_for_a_person_or_for_a_place():
+    running = shell("pppp", asked={0, 1}, max_parallel=1).approve(0)
+    assert running.states == "allowed asked live waiting"
+    assert running.batch.waiting() == (0, 1)
+    assert running.abort().states == "committed committed live settled"
+    assert running.settle(2).batch.quiescent
+
+
+def test_a_failure_does_not_wait_for_people():
+    running = shell("pppp", asked={0, 1}, max_parallel=1).approve(0)
+    running.batch.fail(OSError())
+    assert running.act().states == "lost lost live lost"
+    assert running.settle(2).states == "lost lost held lost"
+    assert running.batch.quiescent
+
+
+@pytest.mark.parametrize("mode", ["abort", "fail"])
+@pytest.mark.parametrize("report", ["asked", "allowed"])
+def test_what_comes_too_late_is_not_waited_for(mode, report):
+    batch = Batch(1)
+    assert batch.try_start(0, "parallel")
+    batch.asking(0)
+    if report == "allowed":
+        assert batch.asked(0)
+        batch.deciding(0)
+    getattr(batch, mode)(OSError())
+    assert not batch.quiescent  # it is on its way into the log
+    assert not getattr(batch, report)(0)
+    batch.lost(0)
+    assert batch.quiescent
+
+
+# --- batches that began elsewhere --------------------------------------------------------------------------------
+
+STATES = {"c": CallState.COMMITTED, "s": CallState.SETTLED, "a": CallState.ASKED, "w": CallState.WAITING}
+
+
+def resumed(states: str, classes: str, **options) -> Shell:
+    running = shell("", **{name: options.pop(name) for name in ("asked",) if name in options})
+    running.classes = list(classes)
+    running.batch = Batch.resumed([STATES[letter] for letter in states], **options)
+    return running.act()
+
+
+def test_a_resumed_batch_goes_on_with_what_was_never_started():
+    running = resumed("cacw", "pppp")
+    assert running.states == "committed asked committed live"
+    assert running.line == "call3"
+
+
+def test_nothing_starts_behind_an_exclusive_call_that_waits_still():
+    running = resumed("caw", "pep", exclusive=1)
+    assert running.states == "committed asked waiting"
+    assert running.approve(1).settle(1).line == "run1 result1 call2"
+
+
+def test_what_is_settled_already_is_answered_when_its_turn_comes():
+    running = resumed("saw", "ppe")
+    assert running.states == "committed asked waiting"
+    assert running.deny(1).settle(2).line == "result0 result1 call2 result2"
+    assert running.batch.quiescent
+
+
+def test_the_results_behind_a_question_wait_as_ever():
+    running = resumed("as", "pp")
+    assert running.line == ""
+    assert running.deny(0).line == "result0 result1"
+
+
+def test_a_batch_of_which_nothing_was_left_is_quiescent():
+    assert resumed("cc", "pp").batch.quiescent
+
+
+@pytest.mark.parametrize("states", ["wa", "aws", "wc"])
+def test_nothing_can_have_begun_behind_what_has_not(states):
+    with pytest.raises(AssertionError):
+        Batch.resumed([STATES[letter] for letter in states])
+
+
 # --- what must not be reported -----------------------------------------------------------------------------------
 
 
@@ -465,7 +640,11 @@ def test_a_call_is_settled_once():
 # --- any schedule ------------------------------------------------------------------------------------------------
 
 ENDS = {CallState.COMMITTED, CallState.HELD, CallState.LOST}
-BUSY = {CallState.STARTING, CallState.ANSWERED, CallState.LIVE, CallState.FINALIZING, CallState.APPENDING}
+PERSON = {CallState.ASKING, CallState.ASKED, CallState.DECIDING, CallState.ALLOWED}
+BUSY = {
+    *(CallState.STARTING, CallState.ANSWERED, CallState.LIVE, CallState.FINALIZING, CallState.APPENDING),
+    *PERSON,
+}
 
 
 @define
@@ -482,6 +661,8 @@ class Walk:
     committed: list[int] = Factory(list)
     returned: set[int] = Factory(set)
     failures: list[Exception] = Factory(list)
+    asked: set[int] = Factory(set)
+    decided: dict[int, str] = Factory(dict)
     refusing: bool = False
 
     def run(self) -> None:
@@ -512,6 +693,9 @@ class Walk:
                     self.batch.committing(index)
                 case Start(index):
                     self.start(index)
+                case Run(index):
+                    assert self.decided[index] == "approve"
+                    assert self.batch.prepared(index)
             self.check()
         raise AssertionError("the batch asks for the same things without end")
 
@@ -540,17 +724,44 @@ class Walk:
         getattr(self, kind)(index)
 
     def prepare(self, index: int) -> None:
-        how = self.pick([*["pass"] * 7, "deny", *(["raise", "refuse"] if self.faults else [])])
+        how = self.pick([*["pass"] * 7, "deny", *["ask"] * 3, *(["raise", "refuse"] if self.faults else [])])
         if how == "deny":
             self.batch.answered(index)
+        elif how == "ask":
+            self.asked.add(index)
+            self.batch.asking(index)
         elif how == "raise":
             self.fail(index)
             self.batch.lost(index)
         elif how == "refuse":
             self.batch.record_failed(index, self.failure())
         elif not self.batch.prepared(index):
-            assert self.batch.mode is not Mode.RUNNING
-            self.settle(index) if self.batch.mode is Mode.ABORTING else self.batch.lost(index)
+            self.not_wanted(index)
+
+    def not_wanted(self, index: int) -> None:
+        assert self.batch.mode is not Mode.RUNNING
+        self.settle(index) if self.batch.mode is Mode.ABORTING else self.batch.lost(index)
+
+    def question(self, index: int) -> None:
+        if self.faults and self.pick([*[False] * 7, True]):
+            self.batch.record_failed(index, self.failure())
+        elif not self.batch.asked(index):
+            self.not_wanted(index)
+
+    def person(self, index: int) -> None:
+        assert index not in self.decided
+        self.decided[index] = self.pick(["approve", "approve", "deny"])
+        self.batch.deciding(index)
+
+    def decision(self, index: int) -> None:
+        if self.pick([*[False] * 7, True]):
+            del self.decided[index]
+            if not self.batch.asked(index):
+                self.not_wanted(index)
+        elif self.decided[index] == "deny":
+            self.settle(index)
+        elif not self.batch.allowed(index):
+            self.not_wanted(index)
 
     def record(self, index: int) -> None:
         if self.faults and self.pick([*[False] * 7, True]):
@@ -590,7 +801,7 @@ class Walk:
 
     def abort(self, _: int) -> None:
         assert self.batch.abort("user")
-        for index in tuple(self.batch.unstarted()):
+        for index in (*self.batch.waiting(), *self.batch.unstarted()):
             self.settle(index)
 
     def fail(self, _: int) -> None:
@@ -605,6 +816,7 @@ class Walk:
     def check(self) -> None:
         live = self.among(CallState.LIVE)
         assert len(live) <= self.batch.max_parallel
+        assert all(self.decided.get(index) == "approve" for index in live if index in self.asked)
         working = self.among(CallState.STARTING, CallState.LIVE)
         assert len(working) == 1 or all(self.classes[index] == "parallel" for index in working)
         assert len(self.among(CallState.STARTING)) <= 1
@@ -618,6 +830,9 @@ class Walk:
 TROUBLE = [*["none"] * 10, "abort", "fail"]
 HAPPENINGS = {
     "prepare": CallState.STARTING,
+    "question": CallState.ASKING,
+    "person": CallState.ASKED,
+    "decision": CallState.DECIDING,
     "record": CallState.ANSWERED,
     "body": CallState.LIVE,
     "finalize": CallState.FINALIZING,

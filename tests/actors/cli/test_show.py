@@ -74,6 +74,28 @@ def test_a_recovered_log_shows_what_nobody_knows(run, data, tmp_path):
     assert "╍╍ outcome unknown" in done.stdout
 
 
+def test_a_call_that_waits_for_a_person_is_shown_with_its_question_and_without_a_bar(run, write):
+    path = write("turn step ask:a,b call:a call:b asks:b=1 result:a")
+    line = line_with(run("show", path), "    2 ⧖")
+    assert line.endswith("WAITING: may it?")
+    assert not set(line) & set("━┄╍")
+
+
+def test_an_approved_call_without_a_result_is_open(run, write):
+    path = write("turn step ask:a call:a asks:a=0 approves:a=0")
+    assert line_with(run("show", path), "    1 …").endswith("open: started, no result yet")
+
+
+def test_in_full_the_question_and_the_decision_stand_below_the_call(run, write):
+    shown = run("show", write("turn step ask:a call:a asks:a=0 denies:a=0 denied:a end-step end-turn"), "--full")
+    assert line_with(shown, "question").endswith("question   may it?")
+    assert line_with(shown, "decision").endswith("decision   denied: no")
+
+
+def test_a_question_about_no_call_is_shown_as_a_stray(run, write):
+    assert "a question about no call" in run("show", write("turn step ask:a call:a asks:a=7")).stdout
+
+
 def test_foreign_events_are_counted(run, data):
     done = run("show", data / "killed-mid-tool.v4.jsonl.zstd")
     said = " ".join(done.stdout.split())

@@ -42,6 +42,11 @@ def test_a_label_that_comes_again_in_a_later_turn_is_another_call(timeline):
         ("unknown:a", Outcome.UNKNOWN),
         ("unstarted:a", Outcome.NOT_STARTED),
         ("", Outcome.OPEN),
+        ("asks:a=0", Outcome.WAITING),
+        ("asks:a=0 approves:a=0", Outcome.OPEN),
+        ("asks:a=0 denies:a=0 denied:a", Outcome.DENIED),
+        ("asks:a=0 unstarted:a", Outcome.NOT_STARTED),
+        ("asks:a=0 end-step", Outcome.UNANSWERED),
         ("end-step", Outcome.UNANSWERED),
         ("end-turn", Outcome.UNANSWERED),
         ("turn", Outcome.UNANSWERED),
@@ -49,6 +54,16 @@ def test_a_label_that_comes_again_in_a_later_turn_is_another_call(timeline):
 )
 def test_how_a_call_ended(timeline, word, outcome):
     assert [call.outcome for call in calls_of(timeline(f"turn step ask:a call:a {word}"))] == [outcome]
+
+
+def test_a_question_and_a_decision_find_their_call_by_its_index(timeline):
+    calls = calls_of(timeline("turn step ask:a,a call:a call:a asks:a=1 asks:a=0 denies:a=1"))
+    assert [(call.question, call.decision) for call in calls] == [("may it?", ""), ("may it?", "denied: no")]
+
+
+def test_a_call_that_waited_for_a_person_ran_from_the_decision_on(timeline):
+    (call,) = calls_of(timeline("turn step ask:a call:a asks:a=0 splice approves:a=0 result:a"))
+    assert call.ran == (call.decided.time, call.answer.time)
 
 
 def test_an_error_without_a_label_is_an_error(logs):

@@ -21,7 +21,7 @@ class Family:
         self.stops = {}  # name -> seconds that on_stop takes, or an exception to raise
         self.refs = {}
 
-    def spec(self, name, **fields):
+    def spec(self, name, /, **fields):
         """Return a spec; its child is `refs[name]` once started."""
         return ChildSpec(name, partial(Worker, self, name), **fields)
 

@@ -113,6 +113,17 @@ async def test_whatever_fails_while_an_actor_with_a_task_ends_every_actor_ends(m
     assert [reply.done() for reply in ended] == [True, True]
 
 
+async def test_whoever_stops_an_actor_at_once_does_not_get_what_failed_in_the_kernel_meanwhile(monkeypatch):
+    async def stop(system):
+        ref = await system.spawn(Plain)
+        fail_once(monkeypatch, ActorCell, "_call_hook", error)
+        assert await ref.stop(block=False) is True
+        await trio.sleep_forever()
+
+    error = AttributeError("a bug")
+    await runs_into(error, stop)
+
+
 async def test_the_ask_whose_turn_failed_is_answered(monkeypatch):
     answers = []
 

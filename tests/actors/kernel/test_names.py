@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import trio
 
-from quiesce.actors.kernel import ActorSystem, NameTakenError, TrioActor
+from quiesce.actors.kernel import (
+    ActorSystem,
+    ChildStartError,
+    CountChildren,
+    DynamicSupervisor,
+    NameTakenError,
+    RestartChild,
+    StartChild,
+    Supervisor,
+    TerminateChild,
+    TrioActor,
+)
 
 
 class Plain(TrioActor):
@@ -132,3 +143,41 @@ async def test_an_option_that_makes_no_sense_is_refused_by_name(options, error):
     async with ActorSystem() as system:
         with pytest.raises(error, match=next(iter(options))):
             system.options(**options)
+
+
+# -- supervised children ----------------------------------------------------------------------------------------------
+
+
+async def test_a_supervised_child_is_found_by_its_name_through_restarts_until_it_is_given_up(family):
+    async with ActorSystem() as system:
+        supervisor = await system.spawn(Supervisor, [family.spec("a", name="clerk")])
+        ref = system.lookup("clerk")
+        assert ref is family.refs["a"]
+        family.crash("a")
+        await family.settle()
+        assert system.lookup("clerk") is ref
+        assert ref.incarnation == 2
+        await supervisor.ask(TerminateChild("a"))
+        assert system.lookup("clerk") is None
+        await supervisor.ask(RestartChild("a"))
+        assert system.lookup("clerk") is family.refs["a"]
+
+
+async def test_a_child_whose_name_is_taken_is_not_started_and_its_siblings_stop(family):
+    async with ActorSystem() as system:
+        await system.options(name="clerk").spawn(Plain)
+        with pytest.raises(ChildStartError, match="'b'") as caught:
+            await system.spawn(Supervisor, [family.spec("a"), family.spec("b", name="clerk")])
+        assert isinstance(caught.value.__cause__, NameTakenError)
+        assert family.take_events() == "+a -a"
+        assert len(system) == 1
+
+
+async def test_a_dynamic_child_whose_name_is_taken_leaves_nothing_behind(family):
+    async with ActorSystem() as system:
+        supervisor = await system.spawn(DynamicSupervisor)
+        await supervisor.ask(StartChild(family.spec("a", name="clerk")))
+        with pytest.raises(ChildStartError):
+            await supervisor.ask(StartChild(family.spec("b", name="clerk")))
+        assert (await supervisor.ask(CountChildren())).specs == 1
+        assert len(system) == 2

@@ -7,7 +7,19 @@ import pytest
 import trio
 import trio.testing
 
-from quiesce.actors.kernel import ActorDeadError, ActorStatistics, ActorSystem, SystemStatistics, TrioActor
+from quiesce.actors.kernel import (
+    ActorDeadError,
+    ActorStatistics,
+    ActorSystem,
+    Backoff,
+    DynamicSupervisor,
+    Intensity,
+    StartChild,
+    Supervisor,
+    SupervisorStatistics,
+    SystemStatistics,
+    TrioActor,
+)
 
 
 class Plain(TrioActor):
@@ -42,6 +54,7 @@ async def test_an_idle_actor_has_handled_what_it_was_sent(autojump_clock):
             incarnation=1,
             timers=0,
             age=3,
+            supervised=None,
         )
 
 
@@ -131,3 +144,40 @@ def test_statistics_are_frozen(cls):
     value = cls(**{field.name: 0 for field in attrs.fields(cls)})
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         value.handled = 1
+
+
+async def test_a_supervisor_counts_its_children_their_restarts_and_what_counts_towards_its_intensity(
+    family, autojump_clock
+):
+    async with ActorSystem() as system:
+        specs = [*family.specs("ab"), family.spec("c", restart="transient")]
+        supervisor = await system.spawn(Supervisor, specs, strategy="one_for_all", intensity=Intensity(3, 5.0))
+        family.refs["c"].tell("stop")
+        await family.settle()
+        assert supervisor.statistics().supervised == SupervisorStatistics(3, 2, 0, restarts=0, incidents=0)
+        family.crash("a")
+        await family.settle()
+        assert supervisor.statistics().supervised == SupervisorStatistics(3, 3, 0, restarts=3, incidents=1)
+        await trio.sleep(6)
+        assert supervisor.statistics().supervised == SupervisorStatistics(3, 3, 0, restarts=3, incidents=0)
+
+
+async def test_a_supervisor_counts_children_that_wait_for_their_restart(family, autojump_clock):
+    async with ActorSystem() as system:
+        backoff = Backoff(initial=1.0, jitter=0)
+        supervisor = await system.spawn(Supervisor, family.specs("ab"), backoff=backoff)
+        family.crash("a")
+        await family.settle()
+        assert supervisor.statistics().supervised == SupervisorStatistics(2, 1, 1, restarts=0, incidents=1)
+        await trio.sleep(2)
+        assert supervisor.statistics().supervised == SupervisorStatistics(2, 2, 0, restarts=1, incidents=1)
+
+
+async def test_a_dynamic_supervisor_has_the_same_statistics(family):
+    async with ActorSystem() as system:
+        supervisor = await system.spawn(DynamicSupervisor)
+        for name in "ab":
+            await supervisor.ask(StartChild(family.spec(name)))
+        family.crash("a")
+        await family.settle()
+        assert supervisor.statistics().supervised == SupervisorStatistics(2, 2, 0, restarts=1, incidents=1)

@@ -195,6 +195,8 @@ def test_a_significant_temporary_child_that_fails_shuts_the_supervisor_down():
         ("shutdown", "brutal_kill"),
         ("shutdown", True),
         ("significant", 1),
+        ("name", ""),
+        ("name", 3),
     ],
 )
 def test_a_wrong_field_of_a_spec_is_refused_by_name(field, value):

@@ -432,3 +432,19 @@ async def test_a_dynamic_child_terminated_while_its_restart_takes_time_is_gone_a
         assert not ref.is_alive()
         assert dynamic.is_alive()
         assert await dynamic.ask(WhichChildren()) == ()
+
+
+async def test_a_child_that_asks_for_its_own_end_and_waits_is_cancelled_when_its_shutdown_time_is_over(
+    family, autojump_clock
+):
+    class Leaving(TrioActor):
+        async def on_receive(self, supervisor):
+            await supervisor.ask(TerminateChild("s"))
+
+    async with ActorSystem() as system:
+        supervisor = await system.spawn(Supervisor, [ChildSpec("s", Leaving, shutdown=3.0)])
+        ref = (await supervisor.ask(WhichChildren()))[0].ref
+        with pytest.raises(ActorDeadError):
+            await ref.ask(supervisor)
+        assert trio.current_time() == pytest.approx(3.0, abs=0.1)
+        assert (await supervisor.ask(WhichChildren()))[0].state is ChildState.DOWN

@@ -10,9 +10,11 @@ import pytest
 mypy_api = pytest.importorskip("mypy.api")
 
 PRELUDE = """
+from collections.abc import AsyncGenerator
 from typing import assert_type
 from attrs import frozen
-from quiesce.actors.kernel import ActorRef, ActorSystem, Exit, Message, Reply, TrioActor, receive
+from quiesce.actors.kernel import ActorRef, ActorSystem, Call, Exit, Message, Reply, TrioActor
+from quiesce.actors.kernel import host_on_thread, receive
 
 @frozen
 class Count(Message[int]):
@@ -53,7 +55,20 @@ class Deferring(Counter):
     @receive(Note)
     def note(self, message: Note) -> None: ...
 
+async def measure(word: str, *, times: int = 1) -> int:
+    return times
+async def words() -> AsyncGenerator[str, None]:
+    yield "x"
+
+def on_a_thread(system: ActorSystem) -> None:
+    assert_type(system.run(measure, "x", times=2), Call[int])
+    assert_type(system.run(measure, "x").get(), int)
+    assert_type(next(system.iterate(words())), str)
+    with host_on_thread(system, system) as it:
+        assert_type(it, ActorSystem)
+
 async def main(system: ActorSystem) -> None:
+    assert_type(await system.run(measure, "x").or_cancel(), int)
     ref = await system.spawn(Counter, 1)
     assert_type(ref, ActorRef[Counter])
     assert_type(ref.ask(Count("x")), Reply[int])
