@@ -10,15 +10,19 @@ import click
 import trio
 from attrs import define
 
+from quiesce.actors.cli.asking import AskFirst, Decisions
 from quiesce.actors.cli.conversation import Conversation, conversation_options
 from quiesce.actors.cli.interrupts import Interrupts
 from quiesce.actors.cli.narration import LineScreen, Narrator
+from quiesce.protocol.events import ApprovalDecided, ApprovalRequested, Event, TurnEnd
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from quiesce.actors.agent import Agent
     from quiesce.actors.cli.narration import Screen
+    from quiesce.actors.feed import Happenings
+    from quiesce.actors.hooks import Hooks
 
 __all__ = ["chat"]
 
@@ -27,16 +31,24 @@ _HELP: Final = """\
   /status   what is running and what is queued
   /quit     end (so does Ctrl-D); a running turn is waited for
   //text    send /text
-What you type while a turn runs joins it at its next step. Ctrl-C cancels the turn."""
+A question about a call is answered by y, or by n and a reason.
+Anything else that you type while a turn runs joins it at its next step. Ctrl-C cancels the turn."""
+
+_QUESTIONS: Final = (ApprovalRequested, ApprovalDecided, TurnEnd)
+"""After these events, other questions may be open."""
 
 
 @click.command()
 @conversation_options
-def chat(**options: Any) -> None:  # noqa: ANN401 - of each option its own
+@click.option("--yes", is_flag=True, help="Ask about no call: run them all.")
+def chat(*, yes: bool, **options: Any) -> None:  # noqa: ANN401 - of each option its own
     """Talk to an agent; what you type while it works steers it.
 
     Each line is a message. What you type while the agent works steers it: it joins the running turn at its next step,
     while the tools that run go on. `/help` lists what else can be said.
+
+    Before a call runs that its tool does not declare to be harmless (to read only), you are asked: `y`, or `n` and a
+    reason for the model. The question is kept: if you leave, it is there when you come back.
 
     The session is kept: `--session` with its id goes on from there, also with another provider's model.
 
@@ -47,21 +59,21 @@ def chat(**options: Any) -> None:  # noqa: ANN401 - of each option its own
 
     Exit codes: 0 ended, 2 the request is wrong, 130 quit by a second Ctrl-C.
     """  # noqa: D301 - the \b is a character that click looks for
-    trio.run(_chat, Conversation.of(options))
+    trio.run(_chat, Conversation.of(options), () if yes else (AskFirst(),))
 
 
-async def _chat(conversation: Conversation) -> None:
+async def _chat(conversation: Conversation, hooks: tuple[Hooks, ...]) -> None:
     screen = LineScreen()
-    async with conversation.open() as agent, agent.watch() as happenings, trio.open_nursery() as nursery:
-        talk = _Talk(agent, screen, Narrator(screen))
+    async with conversation.open(hooks) as agent, agent.watch() as happenings, trio.open_nursery() as nursery:
+        talk = _Talk(agent, screen, Narrator(screen), Decisions(agent, screen))
         nursery.start_soon(Interrupts(agent, screen, talk.at_work, conversation.again).watch)
-        nursery.start_soon(talk.narrator.listen, happenings)
+        nursery.start_soon(talk.listen, happenings)
         if sys.stdin.isatty():
             screen.note(f"session {conversation.session}; /help for help")
         async for line in _lines():
             if not await talk.say(line):
                 break
-        await agent.wait()
+        await talk.end()
         nursery.cancel_scope.cancel()
         talk.narrator.hear_rest(happenings)
     click.echo(f"to go on: {conversation.again}", err=True)
@@ -81,6 +93,20 @@ class _Talk:
     agent: Agent
     screen: Screen
     narrator: Narrator
+    decisions: Decisions
+
+    async def listen(self, happenings: Happenings) -> None:
+        """Tell what happens, and ask what there is to ask."""
+        await self.decisions.show_next()  # of a session that was left with a question
+        async for what in happenings:
+            self.narrator.hear(what)
+            if isinstance(what, Event) and isinstance(what.body, _QUESTIONS):
+                await self.decisions.show_next()
+
+    async def end(self) -> None:
+        """Wait for the turn that runs, unless it waits for a person: its questions are kept."""
+        if not await self.agent.questions():
+            await self.agent.wait()
 
     async def say(self, line: str) -> bool:
         """Do what a line says. False: end."""
@@ -97,6 +123,8 @@ class _Talk:
                 self._tell_status()
             case [word, *_] if word.startswith("/") and not word.startswith("//"):
                 self.screen.note(f"{word}: no such command; /help lists them", "yellow")
+            case _ if await self.decisions.take(line):
+                pass
             case _:
                 await self.agent.steer(line.removeprefix("/") if line.startswith("//") else line)
         return True

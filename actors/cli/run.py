@@ -64,6 +64,8 @@ def _said(prompt: tuple[str, ...]) -> str:
 
 async def _run(conversation: Conversation, prompt: str, screen: Screen) -> int:
     async with conversation.open() as agent:
+        if await agent.questions():
+            raise Fault(f"a call waits for a person to decide; answer it first: quiesce chat {conversation.again}")
         try:
             turn = await _watched(agent, prompt, screen, conversation)
         finally:

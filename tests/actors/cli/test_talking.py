@@ -7,15 +7,17 @@ import os
 import pty
 import select
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import trio
 
 from quiesce.actors.stores import SqliteStore
-from quiesce.protocol.events import AssistantMessage, TurnEnd, UserMessage, text_of
+from quiesce.protocol.events import AssistantMessage, ToolResult, TurnEnd, UserMessage, text_of
 
 KIND = {"chat": "openai:m", "responses": "responses:m", "anthropic": "anthropic:m"}
 
@@ -249,6 +251,91 @@ def test_a_command_is_no_message(serve, line, told):
     assert process.returncode == 0
     assert told in words
     assert provider.requests == []
+
+
+# -- approvals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def echo_server():
+    """The option for an MCP server whose tools are not declared to be harmless."""
+    script = Path(__file__).parents[1] / "mcp" / "misbehaving_server.py"
+    with socket.create_server(("127.0.0.1", 0)) as report:
+        yield "--mcp", f"{sys.executable} {script} --report {report.getsockname()[1]}"
+
+
+class Chat:
+    """A chat that runs, line by line."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def asked(self):
+        """Wait for a question."""
+        while "y, or n and a reason" not in self.process.stderr.readline():
+            pass
+
+
+def outcomes(path):
+    results = [event.body for event in events_of(path, "s") if isinstance(event.body, ToolResult)]
+    return [result.error.code if result.error else "ok" for result in results]
+
+
+def test_a_chat_asks_before_a_call_that_is_not_declared_harmless_and_one_answer_decides_one_call(
+    serve, fake_provider, echo_server
+):
+    fp = fake_provider
+    name = "misbehaving_server__environment"
+    calls = [fp.Call(name, {"text": "a"}), fp.Call(name, {"text": "b"})]
+    _, options = serve([[fp.Text("May I?"), *calls], [fp.Text("Done.")]])
+    with start("chat", *options, *echo_server, "--session", "s") as process:
+        chat = Chat(process)
+        chat.say("go")
+        chat.asked()
+        chat.say("y")
+        chat.asked()
+        chat.say("n not that one")
+        out, _ = process.communicate()
+    assert "Done." in out
+    assert outcomes(options[-1]) == ["ok", "TOOL_DENIED"]
+    results = [event.body for event in events_of(options[-1], "s") if isinstance(event.body, ToolResult)]
+    assert "not that one" in text_of(results[1].message.content)
+
+
+def test_a_question_is_there_again_after_the_chat_was_left_and_run_does_not_pass_it(serve, fake_provider, echo_server):
+    fp = fake_provider
+    call = fp.Call("misbehaving_server__environment", {"text": "a"})
+    _, options = serve(fp.by_depth([[call], [fp.Text("Done.")]]))
+    with start("chat", *options, *echo_server, "--session", "s") as process:
+        chat = Chat(process)
+        chat.say("go")
+        chat.asked()
+        process.communicate()
+    assert outcomes(options[-1]) == []
+    with start("run", *options, *echo_server, "--session", "s", "Hi") as process:
+        _, told = process.communicate()
+    assert process.returncode == 2
+    assert "quiesce chat" in told
+    with start("chat", *options, *echo_server, "--session", "s") as process:
+        chat = Chat(process)
+        chat.asked()
+        chat.say("yes")
+        out, _ = process.communicate()
+    assert "Done." in out
+    assert outcomes(options[-1]) == ["ok"]
+
+
+def test_with_yes_nobody_is_asked(serve, fake_provider, echo_server):
+    fp = fake_provider
+    _, options = serve([[fp.Call("misbehaving_server__environment", {"text": "a"})], [fp.Text("Done.")]])
+    with start("chat", "--yes", *options, *echo_server, "--session", "s") as process:
+        out, told = process.communicate("go\n")
+    assert out == "Done.\n"
+    assert "reason" not in told
 
 
 # -- a terminal -------------------------------------------------------------------------------------------------------
