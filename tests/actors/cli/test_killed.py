@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import trio
 
@@ -39,17 +40,12 @@ def silent_page():
         yield server
 
 
-def is_alive(pid):
+def has_ended(process):
+    """Whether a process has ended; whoever inherited it may not have asked for its exit code yet."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def children_of(pid):
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
-    return [int(line) for line in found.stdout.split()]
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 async def events_of(path):
@@ -92,7 +88,7 @@ def test_killed_while_the_tools_of_two_servers_run_a_session_is_resumed_and_fini
         with subprocess.Popen([*command, "What time is it?"], stderr=subprocess.PIPE, **options) as killed:
             connection, _ = silent_page.accept()  # the page is being fetched: the tool runs
             trio.run(first_result, tmp_path / "t.db")
-            servers = children_of(killed.pid)
+            servers = psutil.Process(killed.pid).children()
             killed.send_signal(signal.SIGKILL)
             killed.communicate()
         connection.close()
@@ -115,4 +111,5 @@ def test_killed_while_the_tools_of_two_servers_run_a_session_is_resumed_and_fini
     silent_page.settimeout(0)
     with pytest.raises(BlockingIOError):
         silent_page.accept()  # the page was asked for once
-    assert not any(is_alive(pid) for pid in servers)
+    _, left = psutil.wait_procs(servers, timeout=20)
+    assert all(map(has_ended, left))
