@@ -24,8 +24,9 @@ _MALFORMED: Final = "malformed_arguments"
 
 def argument_object(text: str) -> JsonObject:
     """The object that the argument text `text` means."""
-    found = _parsed(text)
-    return {_MALFORMED: clean_text(text)} if found is None else found
+    cleaned = clean_text(text)
+    found = _parsed(cleaned)
+    return {_MALFORMED: cleaned} if found is None else found
 
 
 def argument_text(text: str, profile: Profile) -> str:

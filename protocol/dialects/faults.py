@@ -61,7 +61,7 @@ def model_error(
     wait = retry_after(around.headers, around.now)
     request_id = next((around.headers[key] for key in _REQUEST_IDS if key in around.headers), told.request_id)
     position = told.position
-    text = _sentence(told.message, status, code, position, body)
+    text = _sentence(_blotted(told.message, around.secrets), status, code, position, body)
     facts = _facts(request_id, wait)
     return ModelError(
         _blotted(text + facts, around.secrets),
@@ -70,7 +70,7 @@ def model_error(
         retry_after=wait,
         status=status,
         request_id=request_id and _blotted(request_id, around.secrets),
-        position=position,
+        position=position and _blotted(position, around.secrets),
     )
 
 
@@ -80,12 +80,12 @@ def with_facts(error: ModelError, around: Circumstances) -> ModelError:
     added = told.request_id if error.request_id is None else None
     return ModelError(
         _blotted(f"{error}{_facts(added, None)}", around.secrets),
-        code=error.code,
+        code=_blotted(error.code, around.secrets),
         transient=error.transient,
         retry_after=error.retry_after,
         status=error.status,
-        request_id=error.request_id or added,
-        position=error.position,
+        request_id=(error.request_id and _blotted(error.request_id, around.secrets)) or added,
+        position=error.position and _blotted(error.position, around.secrets),
     )
 
 

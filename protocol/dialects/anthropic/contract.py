@@ -64,6 +64,7 @@ RULES: Final = table(
     Rule("error-empty", "an error result says what went wrong", "bytedance/trae-agent#230", "service"),
     Rule("signature", "thinking comes with its signature, redacted_thinking with its data", _SPEC, "spec"),
     Rule("text-after-call", "text stands before the calls of its message", "one recorded response", "measured"),
+    Rule("open-end", "thinking leads to something", "tailcallhq/forgecode#3071, claude-code#11514", "service"),
     Rule("server-id", "ids of server tools look like srvtoolu_...", _SPEC, "spec"),
     Rule("server-pairing", "it stands in the message of its call, after it", "claude-code#67095", "service"),
     Rule("media", "this provider takes no such block", "Profile.media", "service"),
@@ -170,6 +171,8 @@ class _Checker:
                 self.report.tell(rule, (*at, index), f"a {kind} block in a message of role {role}")
             self._check_block(block, kind, (*at, index))
         self._check_order(blocks, at)
+        if role == "assistant" and _get(blocks[-1], "type") in _SEALED:
+            self.report.tell("open-end", (*at, len(blocks) - 1), f"a {_get(blocks[-1], 'type')} block is last")
         _check_server_pairing(self.report, blocks, at)
 
     def _check_block(self, block: Thing, kind: str, at: Path) -> None:

@@ -52,7 +52,7 @@ _SEALS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What reasoning must come with; its seal stands last."""
 _OPEN_ENDED: Final = frozenset({"thinking", "redacted_thinking"})
-"""What no final answer may end with."""
+"""What no answer may end with."""
 
 
 def render(messages: Sequence[Visible], profile: Profile) -> list[JsonObject]:
@@ -96,11 +96,9 @@ class _Writer:
             self._put("user", blocks, original_of(message, self.profile))
 
     def written(self) -> list[JsonObject]:
-        if not self._out or self._out[-1]["role"] == "user":
+        if not self.profile.ends_with_input or not self._out or self._out[-1]["role"] == "user":
             return self._out.copy()
-        if self.profile.ends_with_input:
-            return [*self._out, {"role": "user", "content": CONTINUE}]
-        return [*self._out[:-1], *_without_open_end(self._out[-1])]
+        return [*self._out, {"role": "user", "content": CONTINUE}]
 
     def _add_answer(
         self, message: ModelMessage, calls: tuple[ToolCallBlock, ...], answers: tuple[ToolMessage, ...]
@@ -157,15 +155,12 @@ def _as_blocks(content: str | list[JsonObject]) -> list[JsonObject]:
     return [_text(content)] if type(content) is str else content  # type: ignore[return-value]  # or a list
 
 
-def _without_open_end(message: JsonObject) -> list[JsonObject]:
-    """The final answer without thinking at its end, which no server takes."""
-    content = message["content"]
-    if type(content) is str or content[-1].get("type") not in _OPEN_ENDED:
-        return [message]
-    end = len(content)
-    while end and content[end - 1].get("type") in _OPEN_ENDED:
+def _without_open_end(blocks: list[JsonObject]) -> list[JsonObject]:
+    """An answer without thinking at its end, which no server takes: a token limit can leave it so."""
+    end = len(blocks)
+    while end and blocks[end - 1].get("type") in _OPEN_ENDED:
         end -= 1
-    return [{**message, "content": content[:end]}] if end else []
+    return blocks[:end]
 
 
 def _answer(message: ModelMessage, ids: list[str], profile: Profile) -> list[JsonObject]:
@@ -184,7 +179,8 @@ def _answer(message: ModelMessage, ids: list[str], profile: Profile) -> list[Jso
                 spoken.append(sealed)
         else:
             spoken += _spoken(block, profile, asked, own=own)
-    return spoken + called if called or profile.verbatim else _texts_first(spoken)
+    blocks = spoken + called if called or profile.verbatim else _texts_first(spoken)
+    return _without_open_end(blocks)
 
 
 def _texts_first(blocks: list[JsonObject]) -> list[JsonObject]:

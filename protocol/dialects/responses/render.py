@@ -219,9 +219,18 @@ def _answer(message: ModelMessage, ids: list[str], given: list[str], profile: Pr
 
     Servers that make Chat messages of the items (which want a user first) have no place for text behind a call.
     """
+    reasoned = is_own(message, profile) and any(_sealed(block) for block in message.content)
+    items = _items(message, ids, given, profile, reasoned=reasoned)
+    if reasoned and not any(item.get("type") == "reasoning" for item in items):
+        return _items(message, ids, given, profile, reasoned=False)  # nothing followed it: all of it stays behind
+    return items
+
+
+def _items(
+    message: ModelMessage, ids: list[str], given: list[str], profile: Profile, *, reasoned: bool
+) -> list[JsonObject]:
     own = is_own(message, profile)
     labelled = iter(zip(ids, given, strict=True))
-    reasoned = own and any(_sealed(block) for block in message.content)
     in_place = (reasoned or (own and profile.verbatim)) and not profile.starts_with_user
     spoken: list[JsonObject] = []
     called: list[JsonObject] = []
@@ -231,7 +240,7 @@ def _answer(message: ModelMessage, ids: list[str], given: list[str], profile: Pr
             made = _call(block, label, kind, profile, own=own)
             (spoken if in_place else called).append(_without_id(made, profile, reasoned=reasoned))
         elif isinstance(block, ReasoningBlock):
-            if own and (sealed := _sealed(block)) is not None:
+            if reasoned and (sealed := _sealed(block)) is not None:
                 spoken.append(sealed)
         else:
             spoken += [_without_id(item, profile, reasoned=reasoned) for item in _spoken(block, profile, own=own)]

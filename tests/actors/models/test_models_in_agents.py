@@ -185,3 +185,12 @@ async def test_a_client_that_is_cancelled_from_outside_leaves_nothing_open(bench
                 await trio.sleep_forever()
         await it.provider.disconnected()
         await it.provider.closed()
+
+
+async def test_a_limit_that_leaves_nothing_but_thinking_harms_no_later_request(bench, fake_provider, dialect):
+    fp = fake_provider
+    cut = [fp.Call("read", {"path": "a"}, cut=6), fp.Finish("length")]
+    thinking = [] if dialect == "chat" else [fp.Thinking("Hm.")]
+    async with an_agent(bench, [[*thinking, *cut], [fp.Text("Hello")]]) as it:
+        assert (await it.agent.send("Look")).reason.kind == "max-tokens"
+        assert (await it.agent.send("And?")).text == "Hello"

@@ -23,6 +23,7 @@ REPEATING = evolve(ANTHROPIC, unique_call_ids=False)
 GO = {"role": "user", "content": "go"}
 OK = {"role": "assistant", "content": "ok"}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
+THOUGHT = {"type": "thinking", "thinking": "", "signature": "s"}
 PROGRAM = {"caller": {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}}
 
 
@@ -88,7 +89,7 @@ CASES = [
         ANTHROPIC,
         [user({"type": "thinking", "thinking": "", "signature": "s"})],
         "messages[0].content[0]",
-        [GO, model({"type": "thinking", "thinking": "", "signature": "s"}), GO],
+        [GO, model(THOUGHT, says("x")), GO],
     ),
     ("result-role", ANTHROPIC, [GO, model(result()), GO], "messages[1].content[0]", FINE),
     ("call-role", ANTHROPIC, [user(use())], "messages[0].content[0]", FINE),
@@ -129,17 +130,18 @@ CASES = [
     (
         "signature",
         ANTHROPIC,
-        [GO, model({"type": "thinking", "thinking": "hm"}), GO],
+        [GO, model({"type": "thinking", "thinking": "hm"}, says("x")), GO],
         "messages[1].content[0].signature",
-        [GO, model({"type": "thinking", "thinking": "", "signature": "s"}), GO],
+        [GO, model(THOUGHT, says("x")), GO],
     ),
     (
         "signature",
         ANTHROPIC,
-        [GO, model({"type": "redacted_thinking", "data": ""}), GO],
+        [GO, model({"type": "redacted_thinking", "data": ""}, says("x")), GO],
         "messages[1].content[0].data",
-        [GO, model({"type": "redacted_thinking", "data": "x"}), GO],
+        [GO, model({"type": "redacted_thinking", "data": "x"}, says("x")), GO],
     ),
+    ("open-end", ANTHROPIC, [GO, model(THOUGHT), GO], "messages[1].content[0]", [GO, model(THOUGHT, says("x")), GO]),
     (
         "text-after-call",
         ANTHROPIC,

@@ -216,3 +216,22 @@ def test_an_error_from_inside_a_reply_gets_the_facts_of_its_response():
     assert str(found) == "It broke: ***. (request id req_1)"
     assert (found.code, found.transient, found.position, found.request_id) == ("X", True, "input[1]", "req_1")
     assert str(with_facts(found, Circumstances(None, {"request-id": "req_2"}))) == str(found)
+
+
+KEY = "secret-of-mine-0123456789"
+
+
+def test_a_key_is_blotted_before_a_long_message_is_cut():
+    error = told({"message": "x" * 590 + KEY}, 401, secrets=(KEY,))
+    assert KEY[:8] not in str(error)
+
+
+def test_no_key_is_in_the_position():
+    error = told({"message": "x", "param": f"messages.0.{KEY}"}, 400, secrets=(KEY,))
+    assert error.position == "messages[0].***"
+
+
+def test_no_key_is_in_any_fact_of_an_error_inside_a_reply():
+    inside = ModelError("x", code=KEY, request_id=KEY, position=KEY)
+    error = with_facts(inside, Circumstances(secrets=(KEY,)))
+    assert KEY not in str(vars(error))

@@ -208,6 +208,30 @@ def test_extra_fields_of_a_call_go_back_with_it():
     assert sent[1]["tool_calls"][0]["extra_content"] == extra["extra_content"]
 
 
+@pytest.mark.parametrize("text", [(), (TextBlock(" "),)], ids=["alone", "before blank text"])
+@pytest.mark.parametrize(
+    "seal",
+    [{"type": "thinking", "thinking": "t", "signature": "s"}, {"type": "redacted_thinking", "data": "d"}],
+    ids=["signed", "redacted"],
+)
+def test_an_answer_that_is_nothing_but_signed_thinking_does_not_go_back(seal, text):
+    thought = answer(ReasoningBlock("t", replay=seal), *text, profile=ANTHROPIC)
+    assert render(ANTHROPIC, GO, thought, GO) == [{"role": "user", "content": [{"type": "text", "text": "go"}] * 2}]
+
+
+@EVERY_PROFILE
+def test_a_lone_surrogate_in_arguments_from_another_log_is_replaced(profile):
+    sent = render(profile, GO, answer(call(arguments='{"x":"\ud800"}')), result(TextBlock("r")))
+    assert dialect_of(profile).problems(sent, profile) == []
+
+
+def test_where_reasoning_stays_behind_text_stands_before_calls():
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e"}
+    blocks = (call(), TextBlock("so"), ReasoningBlock("", replay=item))
+    sent = render(RESPONSES, GO, answer(*blocks, profile=RESPONSES), result(TextBlock("r")))
+    assert [one.get("type") for one in sent[1:]] == [None, "function_call", "function_call_output"]
+
+
 def test_a_reasoning_item_goes_back_in_its_place_and_alone_it_does_not_go():
     item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e"}
     thought = ReasoningBlock("", replay=item)
