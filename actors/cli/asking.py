@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Final
 
 from attrs import define
 
 from quiesce.actors.cli.words import arguments_in_words, one_line, shortened
 from quiesce.actors.hooks import Ask, Hooks
-from quiesce.protocol.errors import NoOpenQuestion
+from quiesce.protocol.errors import InvalidInput, NoOpenQuestion
 
 if TYPE_CHECKING:
     from quiesce.actors.agent import Agent
@@ -54,14 +55,24 @@ class Decisions:
         """Take `line` as an answer. False: no question is open, or it is none, which the person is told."""
         if self._shown is None:
             return False
-        word, _, reason = line.partition(" ")
-        if word.lower() not in _YES | _NO:
+        word, reason = _answer(line)
+        if word not in _YES | _NO:
+            self.screen.note(
+                "to the model at its next step; the question is still open: y, or n and a reason", "yellow"
+            )
             return False
+        if word in _YES and reason:  # it may be a condition, and what runs is what was shown
+            self.screen.note(
+                "y alone lets it run as it is shown; n and a reason, if it shall be another call", "yellow"
+            )
+            return True
         try:
-            if word.lower() in _YES:
+            if word in _YES:
                 await self.agent.approve(self._shown)
             else:
-                await self.agent.deny(self._shown, reason.strip() or "the user does not want it")
+                await self.agent.deny(self._shown, reason or "the user does not want it")
+        except InvalidInput as error:  # of a reason that cannot be stored
+            self.screen.note(str(error), "yellow")
         except NoOpenQuestion as error:  # it was cancelled, or decided elsewhere
             self.screen.note(str(error), "yellow")
         await self.show_next()
@@ -71,3 +82,9 @@ class Decisions:
         asked = shortened(arguments_in_words(json.dumps(question.arguments, ensure_ascii=False)), _SHOWN)
         self.screen.note(f"? {one_line(question.name)} {asked}", "bold yellow")
         self.screen.note(f"  {one_line(question.text)} y, or n and a reason", "yellow")
+
+
+def _answer(line: str) -> tuple[str, str]:
+    """The first word of a line in small letters, and the rest; also where people write `No, not that`."""
+    word = next(iter(re.findall(r"^\w+", line)), "")
+    return word.lower(), line[len(word) :].strip(" \t,.;:!-")

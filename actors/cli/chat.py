@@ -12,8 +12,11 @@ from attrs import define
 
 from quiesce.actors.cli.asking import AskFirst, Decisions
 from quiesce.actors.cli.conversation import Conversation, conversation_options
+from quiesce.actors.cli.inputs import as_text
 from quiesce.actors.cli.interrupts import Interrupts
 from quiesce.actors.cli.narration import LineScreen, Narrator
+from quiesce.actors.options import check_text
+from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.events import ApprovalDecided, ApprovalRequested, Event, TurnEnd
 
 if TYPE_CHECKING:
@@ -64,8 +67,18 @@ def chat(*, yes: bool, **options: Any) -> None:  # noqa: ANN401 - of each option
 
 async def _chat(conversation: Conversation, hooks: tuple[Hooks, ...]) -> None:
     screen = LineScreen()
-    async with conversation.open(hooks) as agent, agent.watch() as happenings, trio.open_nursery() as nursery:
+    async with conversation.open(hooks) as agent:
+        try:
+            await _talk(agent, screen, conversation)
+        finally:
+            click.echo(f"to go on: {conversation.again}", err=True)
+
+
+async def _talk(agent: Agent, screen: LineScreen, conversation: Conversation) -> None:
+    async with agent.watch() as happenings, trio.open_nursery() as nursery:
         talk = _Talk(agent, screen, Narrator(screen), Decisions(agent, screen))
+        if await agent.questions():  # a turn was left open, and goes on
+            talk.narrator.recall(await conversation.past())
         nursery.start_soon(Interrupts(agent, screen, talk.at_work, conversation.again).watch)
         nursery.start_soon(talk.listen, happenings)
         if sys.stdin.isatty():
@@ -76,13 +89,16 @@ async def _chat(conversation: Conversation, hooks: tuple[Hooks, ...]) -> None:
         await talk.end()
         nursery.cancel_scope.cancel()
         talk.narrator.hear_rest(happenings)
-    click.echo(f"to go on: {conversation.again}", err=True)
 
 
 async def _lines() -> AsyncIterator[str]:
     """The lines of standard input, until its end."""
     read = partial(trio.to_thread.run_sync, sys.stdin.readline, abandon_on_cancel=True)
-    while line := await read():
+    while True:
+        with as_text():
+            line = await read()
+        if not line:
+            return
         yield line.strip()
 
 
@@ -126,8 +142,16 @@ class _Talk:
             case _ if await self.decisions.take(line):
                 pass
             case _:
-                await self.agent.steer(line.removeprefix("/") if line.startswith("//") else line)
+                await self._steer(line.removeprefix("/") if line.startswith("//") else line)
         return True
+
+    async def _steer(self, line: str) -> None:
+        try:
+            check_text("not sent", line)
+        except InvalidInput as error:
+            self.screen.note(str(error), "yellow")
+        else:
+            await self.agent.steer(line)
 
     def at_work(self) -> bool:
         """Whether a turn is running."""

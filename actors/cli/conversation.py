@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from attrs import frozen
 
+from quiesce.actors.cli.inputs import existing_store, read_session
 from quiesce.actors.mcp import McpServer
 from quiesce.actors.models.specs import KINDS, model_from
 from quiesce.actors.runtime import Runtime
 from quiesce.actors.sources import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from quiesce.actors.agent import Agent
     from quiesce.actors.hooks import Hooks
+    from quiesce.protocol.events import Event
 
 __all__ = ["Conversation", "conversation_options", "db_option", "mcp_server"]
 
@@ -89,6 +91,11 @@ class Conversation:
             yield await runtime.agent(
                 self.session, model=model, mcp=servers, hooks=hooks, system=self.system, max_steps=self.max_steps
             )
+
+    async def past(self) -> Sequence[Event]:
+        """What is in the log of the session. It may be open meanwhile."""
+        async with existing_store(self.db) as store:
+            return (await read_session(store, self.session)).events
 
     @property
     def again(self) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
@@ -56,6 +57,7 @@ class Interrupted(Fault):
 @contextmanager
 def in_plain_words(ctx: click.Context) -> Iterator[None]:
     """Turn what a command raises because of its user, files or stores into a `Fault`. Anything else passes: a bug."""
+    _open_streams()
     try:
         try:
             yield
@@ -78,6 +80,13 @@ def in_plain_words(ctx: click.Context) -> Iterator[None]:
                 raise fault from error
             case _:
                 raise
+
+
+def _open_streams() -> None:
+    """Python has None for a standard stream that was closed (`>&-`): read nothing there, and write to nobody."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - for good
 
 
 def _shows_help(usage: click.UsageError) -> bool:

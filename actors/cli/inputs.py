@@ -7,7 +7,7 @@ read while it is running.
 from __future__ import annotations
 
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -21,7 +21,7 @@ from quiesce.protocol.errors import InvalidInput, SessionNotFound, UnreadableLog
 from quiesce.protocol.logfile import is_log, read_log
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from quiesce.actors.stores import SessionInfo, Store
     from quiesce.protocol.dialects.profile import DialectName
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "STDIN",
     "SessionLog",
+    "as_text",
     "existing_store",
     "read_bytes",
     "read_file",
@@ -61,6 +62,15 @@ def read_bytes(name: str) -> bytes:
         return Path(name).read_bytes()
     except FileNotFoundError as error:
         raise Fault(f"{click.format_filename(name)}: there is no such file") from error
+
+
+@contextmanager
+def as_text() -> Iterator[None]:
+    """Standard input is read as text. Raises `Fault` if it is none."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise Fault(f"standard input: no {error.encoding} text: {error.reason} at byte {error.start:,}") from error
 
 
 def shown_name(name: str) -> str:

@@ -31,6 +31,7 @@ from quiesce.protocol.model import CallDelta, ReasoningDelta, TextDelta
 from quiesce.protocol.storable import clean_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Self
 
     from rich.console import Console, RenderableType
@@ -90,6 +91,12 @@ class Narrator:
     _told: set[int] = Factory(set)
     _said: int = 0
 
+    def recall(self, events: Iterable[Event]) -> None:
+        """Take what happened before anybody listened. It is not told; what follows is understood by it."""
+        for event in events:
+            self.timeline.observe(event)
+        self._told = {id(call) for call in self._latest_calls() if call.answer is not None}
+
     async def listen(self, happenings: Happenings) -> None:
         """Tell everything that happens, for as long as something does."""
         async for what in happenings:
@@ -123,6 +130,8 @@ class Narrator:
         self.screen.note(f"attempt {failed.attempt} failed: {one_line(str(failed.error))}{again}", "yellow")
 
     def _committed(self, event: Event) -> None:
+        if event.seq < self.timeline.state.next_seq:
+            return  # recalled
         self.timeline.observe(event)
         self.screen.event(event)
         match event.body:
@@ -326,7 +335,9 @@ class LiveScreen(_Quiet):
 
     def _below(self) -> RenderableType:
         busy = [] if self._busy is None else [self._busy]
-        line = [Text(self._line)] if self._line else []
+        # A paragraph may be longer than the screen, of which Rich would show the beginning, and then stand still.
+        room = max(1, self._console.height - len(self._running) - len(busy) - 1)
+        line = Text(self._line[-room * self._console.width :]).wrap(self._console, self._console.width)[-room:]
         return Group(*line, *busy, *self._running.values())
 
 

@@ -10,8 +10,10 @@ import trio
 
 from quiesce.actors.cli.conversation import Conversation, conversation_options
 from quiesce.actors.cli.faults import DONE, INTERRUPTED, NO, Fault
+from quiesce.actors.cli.inputs import as_text
 from quiesce.actors.cli.interrupts import Interrupts
 from quiesce.actors.cli.narration import Narrator, open_screen
+from quiesce.actors.options import check_text
 from quiesce.protocol.errors import TurnFailed
 
 if TYPE_CHECKING:
@@ -56,7 +58,10 @@ def run(ctx: click.Context, /, prompt: tuple[str, ...], *, as_json: bool, **opti
 
 
 def _said(prompt: tuple[str, ...]) -> str:
-    words = [sys.stdin.read() if word == "-" else word for word in prompt]
+    with as_text():
+        words = [sys.stdin.read() if word == "-" else word for word in prompt]
+    for word in words:
+        check_text("the prompt", word)
     if not "".join(words).strip():
         raise click.UsageError("the prompt is empty")
     return " ".join(words) if "-" not in prompt else "\n\n".join(words)

@@ -182,11 +182,11 @@ class ActorSystem:
                 try:
                     with self._last_wait:
                         await self._stop_all(now=True)
-                finally:
+                finally:  # also when that is interrupted (a second Ctrl-C): nobody else ends the dispatcher
                     self.calls.close()
-                self._end_the_rest()
-                self.dispatcher.close()
-                self.timers.close()
+                    self._end_the_rest()
+                    self.dispatcher.close()
+                    self.timers.close()
         except BaseException as error:  # noqa: BLE001  # raised again below, unless there is an earlier failure
             failure = failure or error
         finally:

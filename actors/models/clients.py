@@ -33,6 +33,7 @@ Response: TypeAlias = Any
 """An `httpx2.Response`: of a package that comes with the extras."""
 
 _KEPT_CONNECTIONS: Final = 100
+_LAST_PORT: Final = 65_535
 _SHORTEST_SECRET: Final = 8
 """Keys that are shorter are made up, for servers that want none, and could be any word."""
 
@@ -57,10 +58,16 @@ class Sdk:
             client = getattr(module, self.client)(**options, http_client=_http_client(module), max_retries=0)
         except getattr(module, self.root_error):
             client = None
+        except Exception as error:  # what the HTTP client under it says of an address, also of that in a variable
+            raise InvalidInput(f"base_url: {error}") from error
         if client is None or not any(getattr(client, name, None) for name in self.credentials):
             raise InvalidInput(
                 f"api_key: there is none; set {self.key_variable} or give one (any, to a server without)"
             )
+        if not client.base_url.host or (client.base_url.port or 0) > _LAST_PORT:
+            raise InvalidInput(f"base_url: there is no {'such port' if client.base_url.host else 'host in it'}")
+        if not all(_can_be_sent(getattr(client, name, None)) for name in self.credentials):
+            raise InvalidInput(f"api_key: {self.key_variable} holds what no key has: only printable ASCII can be sent")
         return ApiClient(self, module, client, owned=True)
 
     def borrow(self, client: Client, others: Mapping[str, object]) -> ApiClient:
@@ -146,6 +153,11 @@ class ApiClient:
         around = self.around(None if response is None else response.headers, getattr(error, "status_code", None))
         told, code = getattr(error, "body", None), "SDK" if response is None else ""
         return model_error(str(error) if told is None else told, around, code=code, body=body)
+
+
+def _can_be_sent(key: object) -> bool:
+    """Whether a header can hold it: what cannot be sent is no failure of each request. Functions are not asked."""
+    return not isinstance(key, str) or (key.isascii() and key.isprintable())
 
 
 def _http_client(module: Module) -> Client:

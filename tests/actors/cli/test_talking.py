@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -15,7 +17,9 @@ from pathlib import Path
 
 import pytest
 import trio
+from rich.console import Console
 
+from quiesce.actors.cli.narration import LiveScreen
 from quiesce.actors.stores import SqliteStore
 from quiesce.protocol.events import AssistantMessage, ToolResult, TurnEnd, UserMessage, text_of
 
@@ -155,6 +159,59 @@ def test_a_missing_key_is_named(fails, monkeypatch, tmp_path):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.chdir(tmp_path)
     assert "OPENAI_API_KEY" in fails("run", "--model", "openai:m", "hello")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://", "http://[::1", "http://127.0.0.1:x/v1", "http://127.0.0.1:99999999/v1", "http://h/caf\udce9"]
+)
+def test_an_address_that_is_none_is_told_in_one_line(fails, monkeypatch, tmp_path, url):
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    monkeypatch.chdir(tmp_path)
+    assert "base_url" in fails("run", "--model", "openai:m", "--base-url", url, "hello")
+
+
+@pytest.mark.parametrize("key", ["sk-\u00e4-secret", "sk-secret\n"])
+@pytest.mark.parametrize(("kind", "variable"), [("openai", "OPENAI_API_KEY"), ("anthropic", "ANTHROPIC_API_KEY")])
+def test_a_key_that_no_header_can_hold_is_told_before_anything_is_opened(
+    fails, monkeypatch, tmp_path, kind, variable, key
+):
+    monkeypatch.setenv(variable, key)
+    monkeypatch.chdir(tmp_path)
+    told = fails("run", "--model", f"{kind}:m", "hello")
+    assert variable in told
+    assert "secret" not in told
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_standard_input_that_is_no_text_is_told_in_one_line(serve, command):
+    _, options = serve([])
+    said = subprocess.run(
+        [sys.executable, "-m", "quiesce.actors.cli", command, *map(str, options), *(["-"] if command == "run" else [])],
+        input=b"caf\xe9\n",
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"},
+        check=False,
+    )
+    assert said.returncode == 2
+    assert b"utf-8" in said.stderr
+    assert b"Traceback" not in said.stderr
+
+
+def test_a_prompt_that_cannot_be_stored_is_told_as_the_prompt_and_makes_no_session(fails, serve):
+    _, options = serve([])
+    assert "the prompt" in fails("run", *options, "a\udce9b")
+    assert not options[-1].exists()
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2"])
+def test_a_standard_stream_that_is_closed_is_no_bug(serve, fake_provider, closed):
+    _, options = serve([[fake_provider.Text("Hello.")]])
+    words = " ".join(map(shlex.quote, map(str, [sys.executable, "-m", "quiesce.actors.cli", "run", *options, "Hi"])))
+    said = subprocess.run(["/bin/sh", "-c", f"{words} {closed}>&-"], capture_output=True, check=False)
+    assert said.returncode == 0
+    assert b"Traceback" not in said.stderr
+    assert said.stdout == (b"" if closed == "1" else b"Hello.\n")
 
 
 def test_what_a_model_says_cannot_move_the_cursor(run, serve, fake_provider):
@@ -329,6 +386,71 @@ def test_a_question_is_there_again_after_the_chat_was_left_and_run_does_not_pass
     assert outcomes(options[-1]) == ["ok"]
 
 
+def test_an_answer_with_a_condition_approves_nothing_and_what_is_no_answer_is_told(serve, fake_provider, echo_server):
+    fp = fake_provider
+    _, options = serve(fp.by_depth([[fp.Call("misbehaving_server__environment", {"text": "a"})], [fp.Text("Done.")]]))
+    with start("chat", *options, *echo_server, "--session", "s") as process:
+        chat = Chat(process)
+        chat.say("go")
+        chat.asked()
+        chat.say("yes, but only in /tmp")
+        assert process.stderr.readline().startswith("y alone")
+        chat.say("hm")
+        assert "still open" in process.stderr.readline()
+        chat.say("No, not that.")
+        process.communicate()
+    assert outcomes(options[-1]) == ["TOOL_DENIED"]
+
+
+def test_ctrl_c_in_a_chat_that_is_idle_says_how_to_go_on(serve, fake_provider):
+    _, options = serve([[fake_provider.Text("One.")]])
+    with start("chat", *options, "--session", "s") as process:
+        process.stdin.write("first\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "One.\n"
+        while not any(isinstance(event.body, TurnEnd) for event in events_of(options[-1], "s")):
+            select.select([], [], [], 0.05)
+        select.select([], [], [], 0.2)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate()
+    assert process.returncode == 130
+    assert "--session s" in told
+
+
+def test_a_chat_that_goes_on_with_a_question_knows_that_its_turn_runs(serve, fake_provider, echo_server):
+    fp = fake_provider
+    name = "misbehaving_server__environment"
+    calls = [fp.Call(name, {"text": "a"}), fp.Call(name, {"text": "b"})]
+    _, options = serve(fp.by_depth([calls, [fp.Text("Done.")]]))
+    with start("chat", *options, *echo_server, "--session", "s") as process:
+        chat = Chat(process)
+        chat.say("go")
+        chat.asked()
+        process.communicate()
+    with start("chat", *options, *echo_server, "--session", "s") as process:
+        chat = Chat(process)
+        chat.asked()
+        chat.say("/status")
+        assert process.stderr.readline() == "turn 1 is running\n"
+        chat.say("y")
+        assert any("\u2713" in process.stderr.readline() for _ in range(3))  # what became of the call
+        chat.asked()
+        process.send_signal(signal.SIGINT)  # cancels the turn, and ends no chat
+        while "turn 1: aborted" not in process.stderr.readline():
+            assert process.poll() is None
+        process.communicate()
+    assert process.returncode == 0
+    assert outcomes(options[-1]) == ["ok", "TOOL_NOT_STARTED"]
+
+
+def test_a_line_that_cannot_be_stored_ends_no_chat(serve, fake_provider):
+    _, options = serve([[fake_provider.Text("Hello.")]])
+    with start("chat", *options) as process:
+        out, told = process.communicate("a\0b\nHi\n")
+    assert (process.returncode, out) == (0, "Hello.\n")
+    assert "NUL" in told
+
+
 def test_with_yes_nobody_is_asked(serve, fake_provider, echo_server):
     fp = fake_provider
     _, options = serve([[fp.Call("misbehaving_server__environment", {"text": "a"})], [fp.Text("Done.")]])
@@ -365,3 +487,14 @@ def test_on_a_terminal_text_and_calls_scroll_by_in_their_order_and_the_cursor_co
     places = [written.rindex(words) for words in ("Let me see.", "Yes.", "UNKNOWN_TOOL", "Seen.", "to go on")]
     assert places == sorted(places)
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")
+
+
+def test_of_a_paragraph_that_is_longer_than_the_screen_the_end_is_in_view():
+    console = Console(file=io.StringIO(), width=20, height=6, force_terminal=True)
+    screen = LiveScreen(console)
+    screen.text(" ".join(f"word{number}" for number in range(100)))
+    with console.capture() as shown:
+        console.print(screen._below())
+    lines = shown.get().splitlines()
+    assert len(lines) < 6
+    assert "word99" in lines[-1]
