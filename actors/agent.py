@@ -281,9 +281,9 @@ class Agent:
         """
         feed = Feed(self._system)
         happenings = feed.read()
-        await self._ask(self._session, Subscribe(feed))
-        self._watchers.add(feed.hear)
         try:
+            await self._ask(self._session, Subscribe(feed))
+            self._watchers.add(feed.hear)
             yield happenings
         finally:
             feed.close()

@@ -122,6 +122,10 @@ class Child:
         """Whether it ended by itself and nobody has dealt with that yet."""
         return self.runs and self.leaving is Leaving.NOT and self._is_down()
 
+    def has_fallen(self) -> bool:
+        """Whether it has ended so, and is to be started again."""
+        return self.has_ended() and FATES[self.spec.restart][self.reason] is Fate.RESTART
+
     def _is_down(self) -> bool:
         return self.cell is None or self.cell.state >= DOWN
 

@@ -207,23 +207,36 @@ class Supervising(TrioActor):
     async def _start_group(self, restart: RestartDue) -> None:
         """Start those that still wait for this restart. A failure is the next incident, and ends this one.
 
-        So does the end of one that was started before them and takes them along: that is in the inbox by then.
+        The end of one that was started before them and takes them along interrupts it: that is in the inbox by then,
+        and the rest of this restart goes behind it, in case a request has the elder stay down first.
         """
         for key in restart.decision.start:
             child = self._children.get(key)
             if child is None or child.restart is not restart:
                 continue
             if self._fallen_before(key) is not None:
+                self._cell.deliver(restart, None)
                 return
             try:
                 started = await self._start_one(key, child)
             except Exception as error:  # noqa: BLE001  # the next attempt, or the failure of this supervisor
-                if self._fallen_before(key) is None and self._wants(key, child):
+                if self._fallen_before(key) is not None:
+                    await self._put_back(child, restart)
+                elif self._wants(key, child):
                     await self._try_again(key, child, error)
+                return
+            if child.stops() and self._fallen_before(key) is not None:  # cut short when it was all but up
+                await self._put_back(child, restart)
                 return
             self._restarts += started
             if not started and self._wants(key, child):
                 self._decline(key)
+
+    async def _put_back(self, child: Child, restart: RestartDue) -> None:
+        """Have a child whose elder has ended wait for its restart again, behind what follows from that end."""
+        await child.stop(Leaving.FOR_RESTART)
+        child.await_restart(restart)
+        self._cell.deliver(restart, None)
 
     async def _start_one(self, key: Hashable, child: Child) -> bool:
         self._being_started = key
@@ -233,11 +246,11 @@ class Supervising(TrioActor):
             self._being_started = None
 
     def _fallen_before(self, key: Hashable) -> Child | None:
-        """Find the child that has ended and will take this one, started after it, along."""
+        """Find the child that has ended and will take this one, started after it, along; one that is done does not."""
         if self._rules.strategy == "one_for_one":
             return None
         earlier = takewhile(lambda other: other != key, self._children)
-        return next((self._children[other] for other in earlier if self._children[other].has_ended()), None)
+        return next((self._children[other] for other in earlier if self._children[other].has_fallen()), None)
 
     def _sibling_ended(self) -> None:
         """Cut short the start of a child whose elder has ended: it may be waiting for that one, and so for ever."""

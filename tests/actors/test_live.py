@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
 from quiesce.actors import AttemptFailed, ModelDelta, ModelError, RetryPolicy, TurnFailed, call, fail, say, tool
 from quiesce.protocol.events import Event
@@ -126,3 +127,15 @@ async def test_watching_ends_when_the_agent_is_closed(agents):
     async with agents.at_work([]) as desk, desk.agent.watch() as happenings:
         await desk.agent.close()
         assert [words(what) async for what in happenings] == []
+
+
+async def test_a_watch_that_is_cancelled_before_it_begins_leaves_no_observer_behind(agents):
+    async with agents.at_work([say("fine")]) as desk:
+        session = desk.agent._session._cell.actor
+        before = len(session._observers)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with desk.agent.watch():
+                raise AssertionError("it began")
+        await desk.agent.send("hi")  # whoever has closed is dropped when there is something to tell
+        assert len(session._observers) == before
