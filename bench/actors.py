@@ -47,18 +47,20 @@ class Size:
     crowd: int
     flood: int
     rounds: int
+    many: int
 
     @property
     def threaded(self) -> Size:
         """As much as Pykka's threads get done in about the same time."""
-        return Size(self.messages // 5, self.lives // 10, self.crowd // 50, 0, self.rounds)
+        return Size(self.messages // 5, self.lives // 10, self.crowd // 50, 0, self.rounds, 0)
 
 
-FULL = Size(messages=5_000, lives=300, crowd=20_000, flood=1_000_000, rounds=10)
-QUICK = Size(messages=5_000, lives=300, crowd=5_000, flood=200_000, rounds=2)
+FULL = Size(messages=5_000, lives=300, crowd=20_000, flood=1_000_000, rounds=10, many=100_000)
+QUICK = Size(messages=5_000, lives=300, crowd=5_000, flood=200_000, rounds=2, many=10_000)
 RING = 100
 THREADS = 10
 TICK = 0.001
+FEW = 1_000
 
 
 @frozen
@@ -89,6 +91,7 @@ ROWS = [
     Row("memory of an idle actor with a task", "async memory", "pykka memory", unit="KB"),
 ]
 LATENESS_TARGET = 0.005
+GROWTH_TARGET = 1.5
 
 
 # --- measuring ---------------------------------------------------------------------------------------------------
@@ -214,6 +217,19 @@ async def _measure_memory(figures: Figures, kind: str, cls: type[TrioActor], siz
         figures[f"{kind} memory"] = (_resident() - before) / size.crowd
 
 
+async def _measure_growth(figures: Figures, name: str, count: int) -> None:
+    """The life of one of `count` actors that are alive together: started, told, asked and stopped."""
+    async with ActorSystem() as system:
+        with Watch(figures, name, count):
+            refs = [await system.spawn(Echo) for _ in range(count)]
+            for ref in refs:
+                ref.tell(1)
+            for ref in refs:
+                await ref.ask(2)
+            for ref in refs:
+                await ref.stop()
+
+
 def _measure_threads(figures: Figures, name: str, ask: Callable[[int], object], each: int) -> None:
     def run() -> None:
         for number in range(each):
@@ -261,6 +277,12 @@ def measure_kernel(size: Size) -> Figures:
             with ActorSystem.on_thread() as system:
                 _measure_threads(figures, f"{kind} threads", system.spawn(echo).get().ask, size.messages // 100)
     trio.run(_measure_fairness, figures, size)
+    for _ in range(size.rounds):
+        trio.run(_measure_growth, figures, "among few", FEW)
+    trio.run(_measure_growth, figures, "among many", size.many)
+    gc.disable()  # which looks at all that are alive, now and then
+    trio.run(_measure_growth, figures, "among many, no gc", size.many)
+    gc.enable()
     return figures
 
 
@@ -439,13 +461,13 @@ def _compared(figures: Figures) -> Iterator[tuple[Row, float, float, float]]:
         yield row, ours, theirs, theirs / ours
 
 
-def _show(figures: Figures, console: Console) -> None:
+def _show(figures: Figures, size: Size, console: Console) -> None:
     table = Table(title="the kernel beside Pykka", caption="times per operation in microseconds, memory in KB")
     for heading in ("", "kernel", "beside", "ratio", "target"):
         table.add_column(heading, justify="left" if not heading else "right")
     for row, ours, theirs, ratio in _compared(figures):
         scale = 1 / 1024 if row.unit == "KB" else 1e6
-        target = "" if row.target is None else f"{row.target:g}x {'reached' if ratio >= row.target else 'MISSED'}"
+        target = "" if row.target is None else f"{row.target:g}x {_verdict(ratio >= row.target)}"
         table.add_row(row.title, f"{ours * scale:.2f}", f"{theirs * scale:.2f}", f"{ratio:.1f}x", target)
     console.print(table)
     limits = Table(title="limits, microseconds")
@@ -456,13 +478,24 @@ def _show(figures: Figures, console: Console) -> None:
     late, alone = figures["fairness p99"], figures["fairness alone"]
     console.print(
         f"a timer beside a flood is late by {late * 1e3:.2f} ms at p99 (by itself {alone * 1e3:.2f}); "
-        f"target {LATENESS_TARGET * 1e3:g} ms: {'reached' if late <= LATENESS_TARGET else 'MISSED'}"
+        f"target {LATENESS_TARGET * 1e3:g} ms: {_verdict(late <= LATENESS_TARGET)}"
     )
+    few, many, without = figures["among few"], figures["among many"], figures["among many, no gc"]
+    console.print(
+        f"an actor's life among {FEW:,} takes {few * 1e6:.1f} us, among {size.many:,} {many * 1e6:.1f} us "
+        f"({many / few:.2f}x, without Python's garbage collector {without / few:.2f}x); "
+        f"target {GROWTH_TARGET:g}x: {_verdict(many / few <= GROWTH_TARGET)}"
+    )
+
+
+def _verdict(reached: bool) -> str:  # noqa: FBT001  # its only argument
+    return "reached" if reached else "MISSED"
 
 
 def _missed(figures: Figures) -> list[str]:
     missed = [row.title for row, _, _, ratio in _compared(figures) if row.target is not None and ratio < row.target]
-    return missed + (["fairness"] if figures["fairness p99"] > LATENESS_TARGET else [])
+    missed += ["fairness"] if figures["fairness p99"] > LATENESS_TARGET else []
+    return missed + (["growth"] if figures["among many"] / figures["among few"] > GROWTH_TARGET else [])
 
 
 @click.command(help=__doc__)
@@ -480,6 +513,6 @@ def main(*, quick: bool, runs: int, check: bool, as_json: bool, side: str | None
     if as_json:
         print(json.dumps(figures))
     else:
-        _show(figures, Console())
+        _show(figures, QUICK if quick else FULL, Console())
     if check and (missed := _missed(figures)):
         raise click.ClickException(f"missed: {', '.join(missed)}")

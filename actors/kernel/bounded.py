@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from pykka import ActorDeadError
 
+from quiesce.actors.kernel.entries import opened, packed
 from quiesce.actors.kernel.errors import InboxFullError
 from quiesce.actors.kernel.system_message import is_system_message
 
 if TYPE_CHECKING:
     from quiesce.actors.kernel.actor import TrioActor
     from quiesce.actors.kernel.cell import ActorCell
+    from quiesce.actors.kernel.entries import Entry
     from quiesce.actors.kernel.reply import Reply
 
-    Entry = tuple[Any, Reply[Any] | None]
     _Deque = deque[Entry]
 else:
     _Deque = deque
@@ -81,7 +82,7 @@ class BoundedInbox(_Deque):
 
         """
         with self._room:
-            self._check(entry[0])
+            self._check(opened(entry)[0])
             super().append(entry)
 
     def reserve(self, message: object) -> None:
@@ -133,7 +134,7 @@ class BoundedInbox(_Deque):
             if self._taken_up() >= self.limit:
                 return False
             accepted = next(iter(self._senders))
-            super().append((self._senders.pop(accepted), None))
+            super().append(packed(self._senders.pop(accepted), None))
         accepted._resolve(None)
         return True
 

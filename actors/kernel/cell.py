@@ -3,6 +3,9 @@
 The states are in `states.py`. An actor that is still in `on_start` is RUNNING, with `spawning` set. Whoever brings a
 handler to its end looks at the state again: a cell that became EXITING meanwhile is taken further by `advance_exit()`,
 which goes on once the cell has no task. All of this happens on the loop's thread.
+
+The hot paths are `turn()` and `handle_at_once()`, with `tell` and `ask` in `ref.py`: what they need stands in them:
+each call costs a tenth of a message.
 """
 
 # ruff: noqa: SLF001  # a cell, its actor and the replies to it are one mechanism
@@ -12,6 +15,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import uuid
+import weakref
 from collections import deque
 from logging import DEBUG, WARNING
 from types import CoroutineType
@@ -24,10 +28,11 @@ from pykka.messages import _ActorStop
 from quiesce.actors.kernel.bounded import BoundedInbox
 from quiesce.actors.kernel.construction import construct
 from quiesce.actors.kernel.ending import TAKEN, EndingCell
+from quiesce.actors.kernel.entries import NO_INBOX, Asked, packed
 from quiesce.actors.kernel.errors import InboxFullError
 from quiesce.actors.kernel.exits import Haste
 from quiesce.actors.kernel.log import enabled, note
-from quiesce.actors.kernel.reply import Reply
+from quiesce.actors.kernel.reply import PENDING, Reply
 from quiesce.actors.kernel.runner import Runner
 from quiesce.actors.kernel.states import DEAD, EXITING, IDLE, READY, RUNNING
 from quiesce.actors.kernel.system_message import is_system_message
@@ -39,9 +44,10 @@ if TYPE_CHECKING:
     from quiesce.actors.kernel.actor import TrioActor
     from quiesce.actors.kernel.bounded import InboxPolicy
     from quiesce.actors.kernel.ending import Owner
+    from quiesce.actors.kernel.entries import Entry
     from quiesce.actors.kernel.exits import Exit
     from quiesce.actors.kernel.monitors import Monitor
-    from quiesce.actors.kernel.receivers import ReceiverTable
+    from quiesce.actors.kernel.receivers import Handler
     from quiesce.actors.kernel.ref import ActorRef
     from quiesce.actors.kernel.system import ActorSystem
     from quiesce.actors.kernel.timers import Timers
@@ -50,6 +56,7 @@ __all__ = ["ActorCell"]
 
 T = TypeVar("T")
 
+UNFINISHED: Final = object()  # what is left of a turn that is no coroutine: messages, or an exit that began
 _UNHURRIED: Final = Haste.NONE  # looked up once: that is slow
 _first_asking = threading.Lock()  # two threads may be the first to ask for the same thing of one actor
 
@@ -77,7 +84,7 @@ class ActorCell(EndingCell):
     def __init__(self, system: ActorSystem, spawning: Reply[Any]) -> None:
         self.system = system
         self.state = RUNNING  # until on_start has ended, so that messages queue up
-        self.inbox: deque[tuple[Any, Reply[Any] | None]] = deque()
+        self.inbox: deque[Entry] = NO_INBOX  # see made_inbox()
         self.context = contextvars.copy_context()
         self.actor: TrioActor | None = None
         self.actor_class: type[TrioActor] | None = None
@@ -103,7 +110,7 @@ class ActorCell(EndingCell):
         self.timers: Timers | None = None
         self.monitors: set[Monitor] | None = None  # what this actor watches
         self._ended: Reply[Exit] | None = None
-        self._ref: ActorRef[Any] | None = None
+        self._ref: ActorRef[Any] | weakref.ref[ActorRef[Any]] | None = None
         self._urn: str | None = None
         self._event: threading.Event | None = None
 
@@ -124,10 +131,19 @@ class ActorCell(EndingCell):
 
     @property
     def ref(self) -> ActorRef[Any]:
-        """The one ref to this cell."""
-        if self._ref is None:
-            self._ref = self.system.ref_to(self)
-        return self._ref
+        """The one ref to this cell. A dead cell does not keep it alive, or the two would be garbage in a cycle."""
+        ref = self._ref
+        if type(ref) is weakref.ref:
+            ref = ref()
+        if ref is None:
+            ref = self.system.ref_to(self)
+            self._ref = ref if self.state < DEAD else weakref.ref(ref)
+        return cast("ActorRef[Any]", ref)
+
+    def loosen_ref(self) -> None:
+        """Keep the ref no longer than others do."""
+        if self._ref is not None:
+            self._ref = weakref.ref(self.ref)
 
     @property
     def stopped_event(self) -> threading.Event:
@@ -160,7 +176,7 @@ class ActorCell(EndingCell):
         """Make the actor and run `on_start`; `spawning` gets the ref when that has ended, or what went wrong."""
         try:
             actor = self.context.run(construct, self, make, args, kwargs)
-            self.handlers = self.handlers_of(actor)
+            self.handlers = self.known_handlers(actor)
             result: object = self.context.run(actor._begin)
         except Exception as error:  # noqa: BLE001  # the spawner gets it
             self.crash(error)
@@ -173,9 +189,13 @@ class ActorCell(EndingCell):
             self._started()
         self.end_turn()
 
-    def handlers_of(self, actor: TrioActor) -> ReceiverTable:
-        """What handles each type of message."""
-        return actor._receivers
+    def known_handlers(self, actor: TrioActor) -> dict[type, Handler]:
+        """What handles each type of message that has been met."""
+        return actor._receivers.known
+
+    def handler_of(self, message_type: type) -> Handler:
+        """What handles a type of message that is met for the first time."""
+        return cast("TrioActor", self.actor)._receivers.handler_of(message_type)
 
     def revive(self, make: Callable[..., TrioActor]) -> Reply[Any]:
         """Start the next incarnation at the address that is DOWN; what is queued waits for it."""
@@ -223,6 +243,11 @@ class ActorCell(EndingCell):
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
+    def made_inbox(self) -> deque[Entry]:
+        """Make the inbox: most actors need none, since they are asked when they are idle, and it is half of a cell."""
+        self.inbox = deque()
+        return self.inbox
+
     def post(self, message: object, reply: Reply[Any] | None) -> None:
         """Send from any thread; what one thread sends arrives in order."""
         if self.system.on_loop():
@@ -250,7 +275,7 @@ class ActorCell(EndingCell):
         The inbox may have become bounded after the message was sent, and be full: then a tell is a dead letter.
         """
         pace = self.system.pace
-        if reply is not None and self.state == IDLE and pace.clock() < pace.deadline:
+        if reply is not None and self.state == IDLE and not pace.is_due():
             self.handle_at_once(message, reply)
             return
         try:
@@ -262,7 +287,7 @@ class ActorCell(EndingCell):
         self,
         message: object,
         reply: Reply[Any] | None,
-        append: Callable[[tuple[Any, Reply[Any] | None]], None] | None = None,
+        append: Callable[[Entry], None] | None = None,
     ) -> None:
         """Put a message into the inbox; an actor that is gone fails the ask and drops the tell.
 
@@ -276,7 +301,9 @@ class ActorCell(EndingCell):
         if reply is not None:
             reply._cell = self
         try:
-            (append or self.inbox.append)((message, reply))
+            if append is None:
+                append = (self.made_inbox() if self.inbox is NO_INBOX else self.inbox).append
+            append(packed(message, reply))
         except InboxFullError as error:
             if reply is None:
                 raise
@@ -304,78 +331,91 @@ class ActorCell(EndingCell):
         cast("BoundedInbox", self.inbox).withdraw(accepted)
 
     @trio.lowlevel.enable_ki_protection
-    def turn(self, run: Callable[..., Any], limit: int) -> None:
-        """Handle queued messages, `limit` at most. `run` calls a function in the actor's context.
+    def turn(self, limit: int) -> object:  # noqa: C901, PLR0912  # see above
+        """Handle queued messages, one by one, in the actor's context; `close_turn()` gets what it returns, unless None.
 
-        The caller owns the cell: it took it out of the dispatcher's queue, or found it idle, or is its runner.
+        The caller owns the cell: it took it out of the dispatcher's queue, or is its runner. It ends when the inbox is
+        empty, after about `limit` messages, when a checkpoint is due, when the actor begins its exit, or with a handler
+        that is a coroutine.
         """
         self.state = RUNNING
-        coroutine = run(self._drain, limit)
-        if coroutine is None and self.state == RUNNING and not self.inbox:  # nearly always: without a call
-            self.state = IDLE
-            self.message = self.reply = None
-        else:
-            self._close_turn(coroutine)
-
-    @trio.lowlevel.enable_ki_protection
-    def handle_at_once(self, message: object, asked: Reply[Any]) -> None:
-        """Handle a message that found the actor idle: a turn of one message that never was in the inbox."""
-        self.state = RUNNING
-        self.message, self.reply = message, asked
-        coroutine = None
-        self.handled += 1
-        try:
-            result = self.context.run(self.handlers[type(message)], self.actor, message)
-        except BaseException as error:  # noqa: BLE001  # as in _drain()
-            self._handler_raised(error)
-        else:
-            if type(result) is CoroutineType:
-                asked._cell = self
-                coroutine = result
-            elif self.message is not TAKEN:
-                asked._resolve(result)
-        if coroutine is None and self.state == RUNNING and not self.inbox:  # nearly always: without a call
-            self.state = IDLE
-            self.message = self.reply = None
-        else:
-            self._close_turn(coroutine)
-
-    def _close_turn(self, coroutine: Coroutine[Any, Any, Any] | None) -> None:
-        """Leave RUNNING, unless a handler is a coroutine, which the runner gets."""
-        if coroutine is None:
-            self.end_turn()
-        else:
-            self._hand_over(coroutine)
-
-    @trio.lowlevel.enable_ki_protection
-    def _drain(self, limit: int) -> Coroutine[Any, Any, Any] | None:
-        """Handle messages, one by one, in the actor's context.
-
-        It ends when the inbox is empty, after `limit` messages, when a checkpoint is due, when the actor begins its
-        exit, or with a handler that is a coroutine, which is returned.
-        """
         inbox, actor, handlers = self.inbox, self.actor, self.handlers
         pace = self.system.pace
-        left = limit
+        handled, unhurried = 0, pace.spare
+        rest: object = None
         while inbox:
-            self.message, self.reply = message, asked = inbox.popleft()
-            left -= 1
+            entry: Any = inbox.popleft()
+            if type(entry) is Asked:
+                message, asked = entry
+            else:
+                message, asked = entry, None
+            self.message, self.reply = message, asked
+            handled += 1
             try:
-                result = handlers[type(message)](actor, message)
+                try:
+                    handler = handlers[type(message)]
+                except KeyError:
+                    handler = self.handler_of(type(message))
+                result = handler(actor, message)
             except BaseException as error:  # noqa: BLE001  # a crash stays with this actor; the host gets the rest
                 self._handler_raised(error)
             else:
                 if type(result) is CoroutineType:
                     if asked is not None:
                         asked._cell = self  # what a handler elsewhere waits for when it awaits this reply
-                    self.handled += limit - left
-                    return result
+                    rest = result
+                    break
                 if asked is not None and self.message is not TAKEN:
                     asked._resolve(result)
-            if self.state != RUNNING or not left or (inbox and pace.clock() >= pace.deadline):
+            if self.state != RUNNING:
                 break
-        self.handled += limit - left
-        return None
+            if handled > unhurried:  # time to look at the clock
+                if handled >= limit or (inbox and pace.is_due()):
+                    break
+                unhurried = handled + pace.spare
+        self.handled += handled
+        pace.spare = unhurried - handled if unhurried > handled else 0
+        if rest is None and self.state == RUNNING and not inbox:  # nearly always: without a call
+            self.state = IDLE
+            self.message = self.reply = None
+            return None
+        return rest or UNFINISHED
+
+    @trio.lowlevel.enable_ki_protection
+    def handle_at_once(self, message: object, asked: Reply[Any]) -> None:
+        """Handle a message that found the actor idle: a turn of one message that never was in the inbox."""
+        self.state = RUNNING
+        self.message, self.reply = message, asked
+        rest: object = UNFINISHED
+        self.handled += 1
+        try:
+            try:
+                handler = self.handlers[type(message)]
+            except KeyError:
+                handler = self.handler_of(type(message))
+            result = self.context.run(handler, self.actor, message)
+        except BaseException as error:  # noqa: BLE001  # as in turn()
+            self._handler_raised(error)
+        else:
+            if type(result) is CoroutineType:
+                asked._cell = self
+                rest = result
+            elif self.message is not TAKEN and asked._result is PENDING:  # Reply._resolve(), without the call
+                asked._result = result
+                if asked._waiters is not None or asked._observers is not None:
+                    asked._announce()
+        if rest is UNFINISHED and self.state == RUNNING and not self.inbox:  # nearly always: without a call
+            self.state = IDLE
+            self.message = self.reply = None
+        else:
+            self.close_turn(rest)
+
+    def close_turn(self, rest: object) -> None:
+        """Leave RUNNING, unless what is left of a turn is the coroutine of a handler, which the runner gets."""
+        if type(rest) is CoroutineType:
+            self._hand_over(rest)
+        else:
+            self.end_turn()
 
     def end_turn(self) -> None:
         """Leave RUNNING, with no handler under way, to whatever is next."""

@@ -25,29 +25,33 @@ INLINE_DEPTH: Final = 16  # handlers of `ask` on top of each other, before they 
 class Dispatcher:
     """Drains all ready actors in turn, and gives the loop its turn at least once per millisecond of work."""
 
-    __slots__ = ("_closed", "_pace", "_parked", "_ready", "inline")
+    __slots__ = ("_closed", "_pace", "_parked", "_ready", "inline", "schedule")
+
+    schedule: Callable[[ActorCell], None]
+    """Queue an actor that became ready, or one whose exit can go on."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._ready: deque[ActorCell] = deque()
         self._parked: trio.lowlevel.Task | None = None
         self._closed = False
+        self.schedule = self._ready.append  # all there is to it, unless the task has to be woken
         self.inline = 0  # how many asks run a handler inline, on top of each other, at this moment
 
     def __len__(self) -> int:
         return len(self._ready)
 
-    def schedule(self, cell: ActorCell) -> None:
-        """Queue an actor that became ready, or one whose exit can go on."""
-        self._ready.append(cell)
-        task = self._parked
-        if task is not None:
-            self._parked = None
-            reschedule(task)
-
     def close(self) -> None:
         """Let the task end once the queue is empty."""
         self._closed = True
+        self._wake()
+
+    def _wake_for(self, cell: ActorCell) -> None:
+        self._ready.append(cell)
+        self._wake()
+
+    def _wake(self) -> None:
+        self.schedule = self._ready.append
         task, self._parked = self._parked, None
         if task is not None:
             reschedule(task)
@@ -56,19 +60,20 @@ class Dispatcher:
     async def run(self) -> None:
         """The task. It is shielded: the system stops its actors in order, and ends it last."""
         ready, pace = self._ready, self._pace
-        clock = pace.clock
         with trio.CancelScope(shield=True):
             while True:
                 while ready:
                     cell = ready.popleft()
                     try:
                         if cell.state == READY:
-                            cell.turn(cell.context.run, _BATCH)
+                            rest = cell.context.run(cell.turn, _BATCH)
+                            if rest is not None:
+                                cell.close_turn(rest)
                         else:
                             cell.advance_exit()
                     except BaseException as error:  # noqa: BLE001  # the host gets it; the others need this task to end
                         cell.collapse(error)
-                    if clock() >= pace.deadline:
+                    if not pace.spare and pace.is_due():
                         await pace.checkpoint()
                 if self._closed:
                     return
@@ -78,7 +83,9 @@ class Dispatcher:
     async def _park(self) -> None:
         def abort(_: Callable[[], None]) -> Abort:
             self._parked = None
+            self.schedule = self._ready.append
             return Abort.SUCCEEDED
 
         self._parked = trio.lowlevel.current_task()
+        self.schedule = self._wake_for
         await wait_task_rescheduled(abort)

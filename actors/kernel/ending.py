@@ -20,6 +20,7 @@ from pykka import ActorDeadError
 from pykka.messages import _ActorStop
 
 from quiesce.actors.kernel.bounded import BoundedInbox
+from quiesce.actors.kernel.entries import NO_INBOX, opened, packed
 from quiesce.actors.kernel.exits import Exit, ExitKind, Haste
 from quiesce.actors.kernel.log import enabled, note
 from quiesce.actors.kernel.states import CLOSING, DEAD, DOWN, EXITING, IDLE, READY, RUNNING
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from quiesce.actors.kernel.actor import TrioActor
     from quiesce.actors.kernel.cell import ActorCell
+    from quiesce.actors.kernel.entries import Entry
     from quiesce.actors.kernel.monitors import Monitor
     from quiesce.actors.kernel.reply import Reply
     from quiesce.actors.kernel.runner import Runner
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["TAKEN", "EndingCell", "Owner", "split_cancelled"]
 
 TAKEN: Final = object()  # stands for the message once its reply was taken over
+_NORMAL: Final = Exit(ExitKind.NORMAL)
+_SHUTDOWN: Final = Exit(ExitKind.SHUTDOWN)
 
 
 class Owner(Protocol):
@@ -84,7 +88,7 @@ class EndingCell:
     if TYPE_CHECKING:  # set in `cell.py`
         system: ActorSystem
         state: int
-        inbox: deque[tuple[Any, Reply[Any] | None]]
+        inbox: deque[Entry]
         context: contextvars.Context
         actor: TrioActor | None
         message: object
@@ -129,7 +133,7 @@ class EndingCell:
         """Stop when the handler under way has ended, ahead of what is queued."""
         if self.state >= EXITING:
             return
-        self.inbox.appendleft((_ActorStop(), None))
+        (cast("ActorCell", self).made_inbox() if self.inbox is NO_INBOX else self.inbox).appendleft(_ActorStop())
         if self.state == IDLE:
             self.state = READY
             self.system.dispatcher.schedule(cast("ActorCell", self))
@@ -359,7 +363,7 @@ class EndingCell:
     def _refuse_all(self) -> None:
         inbox = self.inbox
         if inbox:
-            entries = list(inbox)
+            entries = [opened(entry) for entry in inbox]
             inbox.clear()
             for message, reply in entries:
                 self._answer_refused(message, reply, f"{self} stopped before handling the message")
@@ -369,12 +373,13 @@ class EndingCell:
 
     def _take_out_stops(self) -> None:
         """Have the end answer every stop that was queued for it: the next incarnation is not stopped by them."""
-        entries = list(self.inbox)
+        entries = [opened(entry) for entry in self.inbox]
         self.inbox.clear()
         for message, reply in entries:
             if type(message) is _ActorStop:
                 self._await_stop(reply)
-        self.inbox.extend(entry for entry in entries if type(entry[0]) is not _ActorStop)
+            else:
+                self.inbox.extend([packed(message, reply)])  # which also a bounded inbox that is full takes
         if type(self.inbox) is BoundedInbox:
             self.inbox.admit()
 
@@ -382,7 +387,9 @@ class EndingCell:
         if self.state == DEAD:
             return
         self.state = DEAD
-        self.system.remove(cast("ActorCell", self))
+        cell = cast("ActorCell", self)
+        cell.loosen_ref()
+        self.system.remove(cell)
 
     def _say_ended(self) -> None:
         if self._ended is not None:
@@ -398,7 +405,7 @@ class EndingCell:
 
     def _ordinary_exit(self) -> Exit:
         from_above = self.system.stopping or (self.owner is not None and self.owner.stops())
-        return Exit(ExitKind.SHUTDOWN if from_above else ExitKind.NORMAL)
+        return _SHUTDOWN if from_above else _NORMAL
 
     def _await_stop(self, reply: Reply[bool] | None) -> None:
         if reply is not None:

@@ -35,7 +35,7 @@ async def checkpoint(system: ActorSystem) -> None:
     pace = system.pace
     if in_asyncio():
         await asyncio.sleep(0)
-    elif pace.clock() < pace.deadline:
+    elif not pace.is_due():
         await checkpoint_if_cancelled()
     else:
         await pace.checkpoint()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykka._envelope import Envelope
 
+from quiesce.actors.kernel.entries import opened
 from quiesce.actors.kernel.reply import Reply
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Inbox:
 
         """
         try:
-            message, reply = self._cell.inbox.popleft()
+            message, reply = opened(self._cell.inbox.popleft())
         except IndexError:
             raise queue.Empty from None
         return Envelope(message, reply_to=reply)

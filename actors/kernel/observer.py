@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from quiesce.actors.kernel.cell import ActorCell
 from quiesce.actors.kernel.log import report
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from quiesce.actors.kernel.actor import TrioActor
     from quiesce.actors.kernel.exits import Exit
-    from quiesce.actors.kernel.receivers import ReceiverTable
+    from quiesce.actors.kernel.receivers import Handler
     from quiesce.actors.kernel.ref import ActorRef
 
 __all__ = ["ObservedCell", "Observer"]
@@ -42,27 +42,18 @@ class Observer:
         """Called when an actor that had started has ended, after its exit hook; a restart may follow."""
 
 
-class _ObservedHandlers:
-    """Looks like the table of a class, and gives each handler wrapped."""
-
-    __slots__ = ("_cell", "_handlers")
-
-    def __init__(self, cell: ObservedCell, handlers: ReceiverTable) -> None:
-        self._cell = cell
-        self._handlers = handlers
-
-    def __getitem__(self, message_type: type) -> Callable[..., Any]:
-        return partial(self._cell.observed, self._handlers[message_type])
-
-
 class ObservedCell(ActorCell):
     """The cell of a system that has an observer: the same hot loop, with each handler wrapped."""
 
     __slots__ = ()
 
-    def handlers_of(self, actor: TrioActor) -> ReceiverTable:
-        """The handlers of the actor's class, each wrapped to tell the observer."""
-        return cast("ReceiverTable", _ObservedHandlers(self, super().handlers_of(actor)))
+    def known_handlers(self, _: TrioActor) -> dict[type, Handler]:
+        """None, so that each is looked up and wrapped to tell the observer."""
+        return {}
+
+    def handler_of(self, message_type: type) -> Handler:
+        """What handles a type of message, wrapped."""
+        return partial(self.observed, super().handler_of(message_type))
 
     def observed(self, handler: Callable[..., Any], actor: object, message: object) -> Any:  # noqa: ANN401  # what the handler returns
         """Call a handler, and tell the observer of it."""

@@ -9,7 +9,7 @@ Pykka's own messages; a type met for the first time is looked up by its bases on
 from __future__ import annotations
 
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
 
 import trio
 from pykka import messages as pykka_messages
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
     from quiesce.actors.kernel.actor import TrioActor
 
-__all__ = ["ReceiverTable", "receive"]
+__all__ = ["Handler", "ReceiverTable", "receive"]
 
 A = TypeVar("A")
 M = TypeVar("M", bound=Message[Any])
 M_co = TypeVar("M_co", bound=Message[Any], covariant=True)
 R = TypeVar("R")
+
+Handler: TypeAlias = "Callable[[Any, Any], Any]"
 
 _MARK: Final = "_receives"
 _HOOKS: Final = ("__init__", "on_start", "on_stop", "on_failure")
@@ -76,31 +78,32 @@ def receive(message_type: type[M], /) -> _Receiver[M]:
     return _Receiver(message_type)
 
 
-class ReceiverTable(dict[type, "Callable[[Any, Any], Any]"]):
-    """The receivers of one actor class, by exact message type; looking up a new type fills it in."""
+class ReceiverTable:
+    """The receivers of one actor class. `known` is a plain dict by exact message type, which `handler_of` fills in."""
 
-    __slots__ = ("_actor_class",)
+    __slots__ = ("_actor_class", "known")
 
     def __init__(self, actor_class: type[TrioActor]) -> None:
-        super().__init__(
-            {
-                pykka_messages._ActorStop: _stop,  # noqa: SLF001  # what Pykka's refs and actors send
-                pykka_messages.ProxyCall: _proxy_call,
-                pykka_messages.ProxyGetAttr: _proxy_get,
-                pykka_messages.ProxySetAttr: _proxy_set,
-                Revocable: _open,
-            }
-        )
+        self.known: dict[type, Handler] = {
+            pykka_messages._ActorStop: _stop,  # noqa: SLF001  # what Pykka's refs and actors send
+            pykka_messages.ProxyCall: _proxy_call,
+            pykka_messages.ProxyGetAttr: _proxy_get,
+            pykka_messages.ProxySetAttr: _proxy_set,
+            Revocable: _open,
+        }
         self._actor_class = actor_class
         for message_type, name in _marked_methods(actor_class).items():
-            self[message_type] = _interruptible(getattr(actor_class, name))
+            self.known[message_type] = _interruptible(getattr(actor_class, name))
         for name in _HOOKS:
             _interruptible(getattr(actor_class, name))
 
-    def __missing__(self, message_type: type) -> Callable[[Any, Any], Any]:
-        base = next((base for base in message_type.__mro__ if base in self), None)
-        handler = _interruptible(self._actor_class.on_receive) if base is None else self[base]
-        self[message_type] = handler
+    def handler_of(self, message_type: type) -> Handler:
+        """Return what handles messages of a type."""
+        handler = self.known.get(message_type)
+        if handler is None:
+            base = next((base for base in message_type.__mro__ if base in self.known), None)
+            handler = _interruptible(self._actor_class.on_receive) if base is None else self.known[base]
+            self.known[message_type] = handler
         return handler
 
 
@@ -130,7 +133,7 @@ def _open(actor: TrioActor, sent: Revocable) -> Any:
         return None
     sent.taken()
     message = actor._cell.message = sent.message  # noqa: SLF001  # see _stop
-    return actor._receivers[type(message)](actor, message)  # noqa: SLF001  # as the cell does
+    return actor._receivers.handler_of(type(message))(actor, message)  # noqa: SLF001  # as the cell does
 
 
 @trio.lowlevel.disable_ki_protection

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     OptExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
-__all__ = ["Reply"]
+__all__ = ["PENDING", "Reply", "new_reply"]
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -80,7 +80,8 @@ def _maybe_cancelled(_: Task) -> bool:
 _is_cancelled: Final[Callable[[Task], bool]] = (
     attrgetter("_cancel_status.effectively_cancelled") if hasattr(Task, "_cancel_status") else _maybe_cancelled
 )
-_PENDING: Final = _Pending()
+PENDING: Final = _Pending()
+new_reply: Final = object.__new__  # for `ask`
 _completing = threading.Lock()  # one for all: held for a few instructions, and never on the loop's own path
 
 
@@ -99,21 +100,21 @@ class Reply(pykka.Future[T]):
 
     def __init__(self, system: ActorSystem | None = None) -> None:
         self._system = system
-        self._result: object = _PENDING
+        self._result: object = PENDING
         self._waiters: dict[object, Callable[[Reply[T]], object] | None] | None = None
         self._observers: list[Callable[[], object]] | None = None
         self._cell: ActorCell | None = None  # whose handler has to run, or has taken over, before the answer comes
 
     def __repr__(self) -> str:
         result = self._result
-        state = "pending" if result is _PENDING else "failed" if type(result) is _Failure else "done"
+        state = "pending" if result is PENDING else "failed" if type(result) is _Failure else "done"
         return f"<Reply {state}>"
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
         """Whether the answer is there, so that neither `await` nor `.get()` has to wait."""
-        return self._result is not _PENDING
+        return self._result is not PENDING
 
     def get(self, *, timeout: float | None = None) -> T:
         """Return the answer, blocking the calling thread until it is there.
@@ -127,7 +128,7 @@ class Reply(pykka.Future[T]):
             Exception: the answer, when it is an exception.
 
         """
-        if self._result is _PENDING:
+        if self._result is PENDING:
             if self._get_hook is None:
                 self._block(timeout)
             else:
@@ -144,7 +145,7 @@ class Reply(pykka.Future[T]):
         it does so at least once per millisecond of uninterrupted work. Tasks of Trio and of asyncio may await it.
         """
         system = self._system
-        if self._result is _PENDING:
+        if self._result is PENDING:
             yield from self._waiting().__await__()
         elif system is None:
             yield from _checkpoint_here().__await__()
@@ -155,9 +156,11 @@ class Reply(pykka.Future[T]):
                 yield from _checkpoint_here().__await__()
             else:
                 pace = system.pace
-                if pace.clock() >= pace.deadline:
+                if pace.spare:
+                    pace.spare -= 1
+                elif pace.is_due():
                     yield from pace.checkpoint().__await__()
-                elif _is_cancelled(task):
+                if _is_cancelled(task):
                     yield from checkpoint_if_cancelled().__await__()
         result = self._result
         if type(result) is _Failure:
@@ -178,9 +181,9 @@ class Reply(pykka.Future[T]):
                 self._call(callback)
         elif not system.on_loop() and system.call_soon(self.on_done, callback):
             return
-        elif self._result is _PENDING:
+        elif self._result is PENDING:
             self._add_waiter(object(), callback)
-            if self._result is not _PENDING:  # completed by another thread meanwhile
+            if self._result is not PENDING:  # completed by another thread meanwhile
                 self._wake()
         else:
             self._call(callback)
@@ -232,14 +235,14 @@ class Reply(pykka.Future[T]):
             ReplyCompletedError: the reply has a value or an exception.
 
         """
-        if self._result is not _PENDING:
+        if self._result is not PENDING:
             raise ReplyCompletedError("a reply that is complete takes no hook")
         self._get_hook = func
 
     def _complete(self, result: object) -> None:
         with _completing:
             before = self._result
-            if before is not _PENDING or self._get_hook is not None:
+            if before is not PENDING or self._get_hook is not None:
                 if type(before) is _Failure and before.abandoned:
                     return
                 raise ReplyCompletedError("the reply was completed before; the first answer stands")
@@ -248,7 +251,7 @@ class Reply(pykka.Future[T]):
 
     def _resolve(self, result: object) -> None:
         """Complete from the loop's own thread, where a reply that is complete already stays as it is."""
-        if self._result is _PENDING:
+        if self._result is PENDING:
             self._result = result
             if self._waiters is not None or self._observers is not None:
                 self._announce()
@@ -264,7 +267,7 @@ class Reply(pykka.Future[T]):
     def _settle(self, result: object) -> None:
         """Complete from any thread, unless it is complete already."""
         with _completing:
-            if self._result is not _PENDING:
+            if self._result is not PENDING:
                 return
             self._result = result
         self._announce()
@@ -329,7 +332,7 @@ class Reply(pykka.Future[T]):
             self._drop_waiter(task)
             return Abort.SUCCEEDED
 
-        if self._result is not _PENDING:  # completed by another thread meanwhile
+        if self._result is not PENDING:  # completed by another thread meanwhile
             self._drop_waiter(task)
             await trio.lowlevel.checkpoint()
             return
@@ -349,7 +352,7 @@ class Reply(pykka.Future[T]):
     def _blocked_on(self) -> ActorCell | None:
         """The actor whose handlers have to end before this answer comes, if there is one."""
         cell = self._cell
-        return None if cell is None or self._result is not _PENDING or cell.has_taken(self) else cell
+        return None if cell is None or self._result is not PENDING or cell.has_taken(self) else cell
 
     def _add_waiter(self, key: object, callback: Callable[[Reply[T]], object] | None) -> None:
         if self._waiters is None:
@@ -417,7 +420,7 @@ class Reply(pykka.Future[T]):
             return
         if not gate.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
             self._unobserve(opened)
-            if self._result is _PENDING:
+            if self._result is PENDING:
                 raise pykka.Timeout(f"{timeout} seconds")
 
     def _observe(self, observer: Callable[[], object]) -> bool:
@@ -426,7 +429,7 @@ class Reply(pykka.Future[T]):
             if self._observers is None:
                 self._observers = []
             self._observers.append(observer)
-            if self._result is not _PENDING:
+            if self._result is not PENDING:
                 self._observers.remove(observer)
                 return False
             return True

@@ -71,10 +71,12 @@ class Runner:
                         await wait_task_rescheduled(self._abort_wait)
                     coroutine, self._next = cast("Coroutine[Any, Any, Any]", self._next), None
                     await cell.complete(coroutine)
-                    if cell.state == RUNNING and pace.clock() < pace.deadline:
-                        cell.turn(_call, _BATCH)
-                    else:
+                    if cell.state != RUNNING or not cell.inbox or pace.is_due():
                         cell.end_turn()
+                    else:
+                        rest = cell.turn(_BATCH)
+                        if rest is not None:
+                            cell.close_turn(rest)
         except Exception as error:  # noqa: BLE001  # left over when cancellation and a failure came together
             cell.crash(error)
         except BaseException as error:  # noqa: BLE001  # told apart: the host, a crash, a cancellation
@@ -94,8 +96,3 @@ class Runner:
         """The handler under way is lost, and the actor with it; an actor at rest is left to the end of its system."""
         if self._cell.runner is self:
             self._cell.begin_exit(Exit(ExitKind.SHUTDOWN))
-
-
-def _call(function: Callable[..., object], *args: object) -> object:
-    """Call a function where the actor's context is in force already."""
-    return function(*args)

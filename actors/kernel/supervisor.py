@@ -235,7 +235,7 @@ class DynamicSupervisor(Supervising):
             for child in list(self._children.values()):
                 if not child.begin_stop(Leaving.FOR_GOOD, haste):
                     nursery.start_soon(child.stop, Leaving.FOR_GOOD, haste)
-                if pace.clock() >= pace.deadline:
+                if pace.is_due():
                     await pace.checkpoint()
 
     def _leave_down(self, key: Hashable, _fate: Fate) -> None:

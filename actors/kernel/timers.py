@@ -190,5 +190,5 @@ class TimerHeap:
             if timer.period is not None:
                 timer.advance(timer.period, now)
                 heappush(self._heap, (timer.at, next(self._sequence), timer))
-            if pace.clock() >= pace.deadline:
+            if pace.is_due():
                 await pace.checkpoint()

@@ -80,7 +80,7 @@ class Crash:
         return tuple(self._crashing() if cls is self.actor else cls for cls in MESSAGES)
 
     def _crashing(self):
-        handler = self.actor._receivers[self.message]
+        handler = self.actor._receivers.handler_of(self.message)
 
         @receive(self.message)
         def crashing(actor, message):

@@ -73,7 +73,7 @@ ERRORS = pytest.mark.parametrize("error", [AttributeError("a bug"), Fault()], id
 STEPS = pytest.mark.parametrize(
     "method",
     [
-        *["turn", "_drain", "advance_exit", "_call_hook", "_end_life", "_refuse_all", "_leave"],
+        *["turn", "close_turn", "advance_exit", "_call_hook", "_end_life", "_refuse_all", "_leave"],
         *["_ended_life", "_finish_spawning", "_answer_stops", "_say_ended", "_tell_owner"],
     ],
 )
@@ -131,7 +131,7 @@ async def test_the_ask_whose_turn_failed_is_answered(monkeypatch):
         async with ActorSystem() as system:
             ref = await system.spawn(Plain)
             ref.tell("first")
-            fail_once(monkeypatch, ActorCell, "_drain", Fault())
+            fail_once(monkeypatch, ActorCell, "turn", Fault())
             for number in range(3):
                 ref.ask(number, block=False).on_done(answers.append)
             await trio.sleep_forever()
