@@ -61,21 +61,25 @@ class _Commands(click.Group):
 )
 @click.version_option(package_name="quiesce", message="%(prog)s %(version)s")
 def main() -> None:
-    """Look at the logs of agent sessions, check and repair them.
+    """Run LLM agents whose sessions survive, talk to them, and look at, check and repair what they logged.
 
-    A log is a session of a store (an SQLite file that `quiesce.actors.Runtime` writes), or a file: JSON lines that
-    `quiesce export` wrote, or a session log of the DeepSeek Harness (format 4), plain or compressed with zstd.
+    A session lives in a store (an SQLite file). `run` and `chat` make or continue one, with any provider's model and
+    the tools of MCP servers; `import` makes one of a transcript from elsewhere. Log files are JSON lines that `export`
+    wrote, or session logs of the DeepSeek Harness (format 4), plain or compressed with zstd.
 
     \b
     Examples:
       quiesce demo                              see what quiesce is for, in a few seconds
-      quiesce sessions agents.db                what is in the store
-      quiesce show agents.db reviewer           the timeline of one session
+      quiesce run --model openai:gpt-5 "Hello"  one turn with a model (see `quiesce run --help`)
+      quiesce chat --model openai:gpt-5 --mcp 'uvx mcp-server-git' --session work
+      quiesce sessions quiesce.db               what is in the store
+      quiesce show quiesce.db work              the timeline of one session
       quiesce show session.jsonl.zstd           the timeline of a file
       quiesce check *.jsonl                     are these logs sound?
       quiesce recover cut.jsonl --out ok.jsonl  close the turn that a crash left open
       quiesce check request.json                would a provider take these messages?
       quiesce recover request.json -o ok.json   answer their calls, so that it does
+      quiesce import request.json               go on with them, with `quiesce chat --session ID`
 
     `quiesce COMMAND --help` has examples of each. Exit codes: 0 done, 1 the answer is no (see the command), 2 something
     in the request or the files is wrong, 130 interrupted.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,20 +11,18 @@ from attrs import define
 
 from quiesce.actors.cli.asking import AskFirst, Decisions
 from quiesce.actors.cli.conversation import Conversation, conversation_options
-from quiesce.actors.cli.inputs import as_text
 from quiesce.actors.cli.interrupts import Interrupts
-from quiesce.actors.cli.narration import LineScreen, Narrator
+from quiesce.actors.cli.narration import Narrator
+from quiesce.actors.cli.screens import LineScreen
 from quiesce.actors.options import check_text
 from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.events import ApprovalDecided, ApprovalRequested, Event, TurnEnd
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from quiesce.actors.agent import Agent
-    from quiesce.actors.cli.narration import Screen
+    from quiesce.actors.cli.screens import Screen
+    from quiesce.actors.cli.typed import Line
     from quiesce.actors.feed import Happenings
-    from quiesce.actors.hooks import Hooks
 
 __all__ = ["chat"]
 
@@ -43,7 +40,7 @@ _QUESTIONS: Final = (ApprovalRequested, ApprovalDecided, TurnEnd)
 
 @click.command()
 @conversation_options
-@click.option("--yes", is_flag=True, help="Ask about no call: run them all.")
+@click.option("--yes", is_flag=True, help="Ask about no call: run them all, also one that waits.")
 def chat(*, yes: bool, **options: Any) -> None:  # noqa: ANN401 - of each option its own
     """Talk to an agent; what you type while it works steers it.
 
@@ -51,55 +48,53 @@ def chat(*, yes: bool, **options: Any) -> None:  # noqa: ANN401 - of each option
     while the tools that run go on. `/help` lists what else can be said.
 
     Before a call runs that its tool does not declare to be harmless (to read only), you are asked: `y`, or `n` and a
-    reason for the model. The question is kept: if you leave, it is there when you come back.
+    reason for the model. The question is kept: if you leave, it is there when you come back. What you typed before a
+    question was shown is no answer to it.
+
+    The tools of an MCP server have its name in front: `--mcp 'git=uvx ...'` gives `git__git_log`.
 
     The session is kept: `--session` with its id goes on from there, also with another provider's model.
 
     \b
     Examples:
       quiesce chat --model openai:gpt-5
-      quiesce chat --model anthropic:claude-sonnet-4-5 --mcp 'uvx mcp-server-git' --session work
+      quiesce chat --model anthropic:claude-sonnet-4-5 --mcp 'git=uvx mcp-server-git' --session work
 
     Exit codes: 0 ended, 2 the request is wrong, 130 quit by a second Ctrl-C.
     """  # noqa: D301 - the \b is a character that click looks for
-    trio.run(_chat, Conversation.of(options), () if yes else (AskFirst(),))
+    trio.run(_chat, Conversation.of(options), yes)
 
 
-async def _chat(conversation: Conversation, hooks: tuple[Hooks, ...]) -> None:
-    screen = LineScreen()
-    async with conversation.open(hooks) as agent:
+async def _chat(conversation: Conversation, yes: bool) -> None:  # noqa: FBT001 - as trio.run passes it on
+    narrator = Narrator(LineScreen())
+    interrupts = Interrupts(narrator, conversation.again)
+    hooks = (narrator.hook,) if yes else (narrator.hook, AskFirst())
+    async with interrupts.taken(), conversation.open(narrator.screen, hooks) as agent:
         try:
-            await _talk(agent, screen, conversation)
+            with interrupts.cancelling(agent):
+                await _talk(_Talk(agent, narrator, Decisions(agent, narrator.screen, yes)), conversation, interrupts)
         finally:
             click.echo(f"to go on: {conversation.again}", err=True)
 
 
-async def _talk(agent: Agent, screen: LineScreen, conversation: Conversation) -> None:
-    async with agent.watch() as happenings, trio.open_nursery() as nursery:
-        talk = _Talk(agent, screen, Narrator(screen), Decisions(agent, screen))
-        if await agent.questions():  # a turn was left open, and goes on
-            talk.narrator.recall(await conversation.past())
-        nursery.start_soon(Interrupts(agent, screen, talk.at_work, conversation.again).watch)
-        nursery.start_soon(talk.listen, happenings)
+async def _talk(talk: _Talk, conversation: Conversation, interrupts: Interrupts) -> None:
+    narrator = talk.narrator
+    async with talk.agent.watch() as happenings, trio.open_nursery() as nursery:
+        if await talk.agent.questions():  # a turn was left open, and goes on
+            narrator.recall(await conversation.past())
+        nursery.start_soon(narrator.listen_for_starts)
         if sys.stdin.isatty():
-            screen.note(f"session {conversation.session}; /help for help")
-        async for line in _lines():
+            narrator.screen.note(f"session {conversation.session}; /help for help")
+        await talk.decisions.show_next()  # of a session that was left with a question
+        nursery.start_soon(talk.listen, happenings)
+        interrupts.goes_on = True
+        async for line in talk.decisions.typed:
             if not await talk.say(line):
                 break
+        interrupts.goes_on = False
         await talk.end()
         nursery.cancel_scope.cancel()
-        talk.narrator.hear_rest(happenings)
-
-
-async def _lines() -> AsyncIterator[str]:
-    """The lines of standard input, until its end."""
-    read = partial(trio.to_thread.run_sync, sys.stdin.readline, abandon_on_cancel=True)
-    while True:
-        with as_text():
-            line = await read()
-        if not line:
-            return
-        yield line.strip()
+        narrator.hear_rest(happenings)
 
 
 @define
@@ -107,13 +102,16 @@ class _Talk:
     """One conversation: what becomes of each line."""
 
     agent: Agent
-    screen: Screen
     narrator: Narrator
     decisions: Decisions
 
+    @property
+    def screen(self) -> Screen:
+        """Where what is said goes."""
+        return self.narrator.screen
+
     async def listen(self, happenings: Happenings) -> None:
         """Tell what happens, and ask what there is to ask."""
-        await self.decisions.show_next()  # of a session that was left with a question
         async for what in happenings:
             self.narrator.hear(what)
             if isinstance(what, Event) and isinstance(what.body, _QUESTIONS):
@@ -124,9 +122,9 @@ class _Talk:
         if not await self.agent.questions():
             await self.agent.wait()
 
-    async def say(self, line: str) -> bool:
+    async def say(self, line: Line) -> bool:
         """Do what a line says. False: end."""
-        match line.split(maxsplit=1):
+        match line.text.split(maxsplit=1):
             case []:
                 pass
             case ["/quit" | "/exit"]:
@@ -142,7 +140,7 @@ class _Talk:
             case _ if await self.decisions.take(line):
                 pass
             case _:
-                await self._steer(line.removeprefix("/") if line.startswith("//") else line)
+                await self._steer(line.text.removeprefix("/") if line.text.startswith("//") else line.text)
         return True
 
     async def _steer(self, line: str) -> None:
@@ -153,9 +151,6 @@ class _Talk:
         else:
             await self.agent.steer(line)
 
-    def at_work(self) -> bool:
-        """Whether a turn is running."""
-        return self.narrator.timeline.is_open
-
     def _tell_status(self) -> None:
-        self.screen.note(f"turn {self.narrator.timeline.state.turn} is running" if self.at_work() else "idle")
+        turn = self.narrator.timeline.state.turn
+        self.screen.note(f"turn {turn} is running" if self.narrator.at_work else "idle")

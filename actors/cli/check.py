@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import click
 from attrs import frozen
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from quiesce.protocol.logfile import LogFile
 
 __all__ = ["check"]
+
+_SHOWN: Final = 5
+"""Places that are named in a summary."""
 
 
 @click.command()
@@ -193,9 +196,13 @@ class _OfTranscript:
             return ""
         repaired = repair(self.transcript, self.profile)
         if not repaired.changes:
-            return "; there is nothing that `quiesce recover` repairs"
-        left = len(repaired.problems)
-        return f"; `quiesce recover` repairs {f'all but {left}' if left else 'them'}"
+            return "; `quiesce recover` repairs none of them"
+        if not (left := repaired.problems):
+            return "; `quiesce recover` repairs them"
+        places = ", ".join(dict.fromkeys(problem.position for problem in left[:_SHOWN]))
+        more = f" and {len(left) - _SHOWN:,} more" if len(left) > _SHOWN else ""
+        stay = f"{count(len(left), 'problem')} {'stays' if len(left) == 1 else 'stay'}"
+        return f"; `quiesce recover` repairs the pairing of calls and results; {stay} in its copy: {places}{more}"
 
     def as_json(self) -> JsonObject:
         """Its JSON object."""

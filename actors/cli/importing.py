@@ -11,24 +11,24 @@ from attrs import evolve
 
 from quiesce.actors.cli.conversation import db_option
 from quiesce.actors.cli.faults import Fault
-from quiesce.actors.cli.inputs import read_file, shown_name
-from quiesce.actors.cli.transcripts import fitted, format_option
+from quiesce.actors.cli.inputs import checked_id, read_file, shown_name
+from quiesce.actors.cli.transcripts import fitted, format_option, noun_of
 from quiesce.actors.cli.words import count
-from quiesce.actors.options import check_text
 from quiesce.actors.sources import Sources
 from quiesce.actors.stores import SqliteStore
 from quiesce.actors.stores.whole import create_session
 from quiesce.protocol.dialects import DIALECTS, PROFILES
+from quiesce.protocol.dialects.transcript import Transcript
 from quiesce.protocol.errors import InvalidInput
-from quiesce.protocol.events import AssistantMessage, ToolResult, TurnStart
+from quiesce.protocol.events import AssistantMessage, ToolMessage, ToolResult, TurnStart
 from quiesce.protocol.imported import imported_log, imported_messages
 from quiesce.protocol.logfile import LogFile
+from quiesce.protocol.storable import check_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from quiesce.protocol.dialects.profile import DialectName
-    from quiesce.protocol.dialects.transcript import Transcript
     from quiesce.protocol.events import Event
     from quiesce.protocol.model import Visible
 
@@ -45,7 +45,9 @@ _MAKERS: Final = {"chat": "openai", "responses": "openai-responses", "anthropic"
 @click.command("import")
 @click.argument("file", metavar="FILE", type=click.Path())
 @db_option
-@click.option("--session", metavar="ID", help="The new session's id. Default: a new one, which is printed.")
+@click.option(
+    "--session", metavar="ID", callback=checked_id, help="The new session's id. Default: a new one, which is printed."
+)
 @format_option
 @click.option(
     "--profile",
@@ -77,22 +79,22 @@ def import_(file: str, db: str, session: str | None, kind: Kind | None, profile_
     """  # noqa: D301 - the \b is a character that click looks for
     sources = Sources()
     session_id = session or sources.mint()
-    check_text("session", session_id)
-    events = _events(file, kind, profile_name, sources.now())
-    header = {"createdAt": sources.now(), "importedFrom": shown_name(file)}
-    trio.run(_create, db, session_id, events, header)
-    _tell(events)
-    click.echo(session_id)
-
-
-def _events(file: str, kind: Kind | None, profile_name: str | None, now: int) -> Sequence[Event]:
     _, found = read_file(file, kind)
     try:
         if isinstance(found, LogFile):
-            return imported_log(_some(found.events, "event"))
-        return imported_messages(_some(_messages(found, profile_name), "message"), now)
+            events, left_out = imported_log(_some(found.events, "event")), 0
+        else:
+            messages = _some(_messages(found, profile_name), noun_of(found))
+            events = imported_messages(messages, sources.now())
+            left_out = _results(messages) - _results(event.body for event in events)
     except InvalidInput as error:
         raise Fault(f"{shown_name(file)}: {error}") from error
+    header = {"createdAt": sources.now(), "importedFrom": shown_name(file)}
+    trio.run(_create, db, session_id, events, header)
+    if isinstance(found, Transcript):
+        _tell_cleaned(found)
+    _tell(events, left_out)
+    click.echo(session_id)
 
 
 def _messages(transcript: Transcript, profile_name: str | None) -> Sequence[Visible]:
@@ -114,13 +116,39 @@ async def _create(db: str, session_id: str, events: Sequence[Event], header: dic
         await create_session(store, session_id, events, header)
 
 
-def _tell(events: Sequence[Event]) -> None:
+def _results(parts: Iterable[object]) -> int:
+    """How many results of calls are among messages, or events, that were not made up."""
+    return sum(
+        isinstance(part, ToolMessage) or (isinstance(part, ToolResult) and not _is_unknown(part)) for part in parts
+    )
+
+
+def _tell(events: Sequence[Event], left_out: int) -> None:
     kinds = [type(event.body) for event in events]
     turns, answers = kinds.count(TurnStart), kinds.count(AssistantMessage)
     unknown = sum(isinstance(event.body, ToolResult) and _is_unknown(event.body) for event in events)
     click.echo(f"imported {count(turns, 'turn')}, {count(answers, 'answer')} of a model", err=True)
     if unknown:
         click.echo(f"answered {count(unknown, 'call')} without a result: outcome unknown", err=True)
+    if left_out:
+        click.echo(
+            f"left out {count(left_out, 'result')} that {'answers' if left_out == 1 else 'answer'} no call", err=True
+        )
+
+
+def _tell_cleaned(transcript: Transcript) -> None:
+    cleaned = sum(not _is_storable(message) for message in transcript.messages)
+    if cleaned:
+        size = count(cleaned, noun_of(transcript))
+        click.echo(f"replaced visibly in {size} what cannot be stored (lone surrogates, NUL and their like)", err=True)
+
+
+def _is_storable(message: object) -> bool:
+    try:
+        check_json(message)
+    except InvalidInput:
+        return False
+    return True
 
 
 def _is_unknown(result: ToolResult) -> bool:

@@ -7,7 +7,7 @@ read while it is running.
 from __future__ import annotations
 
 import sys
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -21,7 +21,7 @@ from quiesce.protocol.errors import InvalidInput, SessionNotFound, UnreadableLog
 from quiesce.protocol.logfile import is_log, read_log
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from quiesce.actors.stores import SessionInfo, Store
     from quiesce.protocol.dialects.profile import DialectName
@@ -32,12 +32,15 @@ if TYPE_CHECKING:
 __all__ = [
     "STDIN",
     "SessionLog",
-    "as_text",
+    "check_store",
+    "checked_id",
+    "decoded",
     "existing_store",
     "read_bytes",
     "read_file",
     "read_log_file",
     "read_session",
+    "read_text",
     "shown_name",
 ]
 
@@ -64,13 +67,27 @@ def read_bytes(name: str) -> bytes:
         raise Fault(f"{click.format_filename(name)}: there is no such file") from error
 
 
-@contextmanager
-def as_text() -> Iterator[None]:
-    """Standard input is read as text. Raises `Fault` if it is none."""
+def read_text() -> str:
+    """Standard input as text, its lines ended as Python's are."""
+    text = decoded(read_bytes(STDIN), lambda words: click.echo(words, err=True))
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decoded(data: bytes, tell: Callable[[str], object]) -> str:
+    """`data` from standard input as text. What is no text is replaced visibly, by U+FFFD, and `tell` is told so."""
+    encoding = sys.stdin.encoding or "utf-8"
     try:
-        yield
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise Fault(f"standard input: no {error.encoding} text: {error.reason} at byte {error.start:,}") from error
+        tell(f"standard input is no {encoding} text at byte {error.start:,}: what is none was replaced by U+FFFD")
+        return data.decode(encoding, "replace")
+
+
+def checked_id(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """The callback of an option that takes the id of a session. Raises `click.BadParameter` for what is none."""
+    if value is not None and not (value.strip() and value.isprintable()):
+        raise click.BadParameter(f"{value!a} is no id: it must have printable characters, and at least one")
+    return value
 
 
 def shown_name(name: str) -> str:
@@ -108,7 +125,33 @@ def _as_log(data: bytes, shown: str) -> LogFile:
     try:
         return read_log(data)
     except UnreadableLog as error:
-        raise Fault(f"{shown}: {error}") from error
+        raise Fault(f"{shown}: {_transcript_hint(data, shown) or error}") from error
+
+
+def _transcript_hint(data: bytes, shown: str) -> str:
+    """What can be done with a transcript that stands where a session must; empty if it is none."""
+    try:
+        load_transcript(data)
+    except InvalidInput:
+        return ""
+    return f"a transcript, and no session; `quiesce import {shown}` makes one of it, `quiesce check {shown}` judges it"
+
+
+def check_store(name: str) -> None:
+    """Raise `Fault` if the file `name`, which shall be a store, is a log or a transcript instead."""
+    path, shown = Path(name), click.format_filename(name)
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        if file.read(len(_SQLITE)) == _SQLITE:
+            return
+    data = path.read_bytes()
+    if is_log(data):
+        raise Fault(
+            f"{shown}: a log, and no store; `quiesce show {shown}` draws it, `quiesce import {shown}` stores it"
+        )
+    if hint := _transcript_hint(data, shown):
+        raise Fault(f"{shown}: {hint}")
 
 
 @asynccontextmanager
@@ -124,6 +167,7 @@ def _existing(name: str) -> Path:
         raise Fault(f"{click.format_filename(name)}: there is no such store")
     if path.is_file() and not path.stat().st_size:  # which a store would make its own
         raise Fault(f"{click.format_filename(name)}: not a quiesce store, the file is empty")
+    check_store(name)
     return path
 
 

@@ -1,57 +1,100 @@
-"""What Ctrl-C does while an agent works: it cancels the turn; pressed again meanwhile, it quits at once."""
+"""What Ctrl-C does while an agent is opened, works or is closed.
+
+The first cancels the turn that runs; where none runs, it ends the command in order. One that comes before that is
+through quits at once, and so does any that comes while all is closed after a first one.
+
+It is the handler of the signal itself that quits: neither a loop that stands still nor a close that is shielded from
+cancellation holds it up.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 import trio
-from attrs import define
+from attrs import Factory, define
+from pykka import ActorDeadError
 
 from quiesce.actors.cli.faults import INTERRUPTED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Iterator
 
     from quiesce.actors.agent import Agent
-    from quiesce.actors.cli.narration import Screen
+    from quiesce.actors.cli.narration import Narrator
 
 __all__ = ["Interrupts"]
 
 
 @define
 class Interrupts:
-    """Takes the place of Python's own handling of SIGINT, for as long as `watch` runs."""
+    """Takes the place of Python's own handling of SIGINT, from `taken` on to the end of the command."""
 
-    agent: Agent
-    screen: Screen
-    at_work: Callable[[], bool]
-    """Whether a turn is running."""
+    narrator: Narrator
     again: str
     """How to go on with the session."""
-    _cancelling: bool = False
+    goes_on: bool = False
+    """Whether the command goes on when a turn was cancelled: the next Ctrl-C is a first one then."""
+    _agent: Agent | None = None
+    _pressed: bool = False
+    _wake: trio.Event = Factory(trio.Event)
 
-    async def watch(self) -> None:
-        """Wait for Ctrl-C, for ever. Raises `KeyboardInterrupt` for one that comes when nothing runs."""
-        with trio.open_signal_receiver(signal.SIGINT) as signals:
-            async with trio.open_nursery() as nursery:
-                async for _ in signals:
-                    if self._cancelling:
-                        self._quit()
-                    if not self.at_work():
-                        raise KeyboardInterrupt
-                    self._cancelling = True
-                    self.screen.note("cancelling; Ctrl-C once more quits at once", "yellow")
-                    nursery.start_soon(self._cancel)
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """All that the command does, in the main thread. Raises `KeyboardInterrupt` at its end if it was ended."""
+        token = trio.lowlevel.current_trio_token()
 
-    async def _cancel(self) -> None:
-        await self.agent.cancel()
-        self._cancelling = False
+        def handle(*_: object) -> None:
+            if self._pressed:
+                self._quit()
+            self._pressed = True
+            token.run_sync_soon(self._wake.set)
+
+        async with trio.open_nursery() as nursery:
+            before = signal.signal(signal.SIGINT, handle)
+            try:
+                with trio.CancelScope() as all_of_it:
+                    nursery.start_soon(self._watch, all_of_it)
+                    yield
+            finally:
+                signal.signal(signal.SIGINT, before)
+            nursery.cancel_scope.cancel()
+        if all_of_it.cancel_called:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def cancelling(self, agent: Agent) -> Iterator[None]:
+        """For as long as `agent` can be told to cancel a turn."""
+        self._agent = agent
+        try:
+            yield
+        finally:
+            self._agent = None
+
+    async def _watch(self, all_of_it: trio.CancelScope) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            if self._agent is not None and self.narrator.at_work:
+                await self._cancel(self._agent)
+            else:
+                self.narrator.screen.note("closing; Ctrl-C once more quits at once", "yellow")
+                all_of_it.cancel()
+
+    async def _cancel(self, agent: Agent) -> None:
+        self.narrator.screen.note("cancelling; Ctrl-C once more quits at once", "yellow")
+        with suppress(ActorDeadError):  # its turn, and the agent, came to their end meanwhile
+            await agent.cancel()
+        self._pressed = not self.goes_on
 
     def _quit(self) -> NoReturn:
         """End the process. No care is needed: what was acknowledged is durable, and the next resume closes the rest."""
-        self.screen.__exit__(None, None, None)
-        click.echo(f"quit; to go on: {self.again}", err=True)
-        os._exit(INTERRUPTED)
+        try:
+            self.narrator.screen.__exit__(None, None, None)
+            click.echo(f"quit; to go on: {self.again}", err=True)
+        finally:
+            os._exit(INTERRUPTED)

@@ -1,106 +1,100 @@
 """What an agent does, told while it does it: the model's text as it streams, calls as they start and end.
 
-A `Narrator` listens to what `Agent.watch` gives and says what is worth saying to a `Screen`. There are three:
-
-| screen | where | how |
-|---|---|---|
-| `LiveScreen` | a terminal | text and calls scroll by; what runs at the moment stands below, with its time |
-| `LineScreen` | a pipe, a file | the model's text on standard output; on standard error a line for all else |
-| `JsonScreen` | `--json` | the committed events on standard output, one JSON object per line |
+A `Narrator` listens to what `Agent.watch` gives and says what is worth saying to a `Screen` (see `screens`).
 """
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Final, Protocol
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import trio
 from attrs import Factory, define
-from rich.console import Group
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.text import Text
 
-from quiesce.actors.cli.chart import MARKS, outcome_words
-from quiesce.actors.cli.terminal import open_console, write_bytes
-from quiesce.actors.cli.timeline import Answer, Outcome, Timeline
-from quiesce.actors.cli.words import arguments_in_words, duration, one_line, shortened, visible
+from quiesce.actors.cli.timeline import Answer, Step, Timeline
+from quiesce.actors.cli.words import duration, one_line, shortened, visible
+from quiesce.actors.hooks import Hooks
 from quiesce.actors.live import AttemptFailed, ModelDelta
-from quiesce.protocol.codec import dumps
+from quiesce.protocol.errors import ModelError
 from quiesce.protocol.events import AssistantMessage, Event, TurnEnd, UserMessage, text_of
 from quiesce.protocol.model import CallDelta, ReasoningDelta, TextDelta
 from quiesce.protocol.storable import clean_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Self
+    from collections.abc import Iterable, Iterator
 
-    from rich.console import Console, RenderableType
-
+    from quiesce.actors.cli.screens import Screen
     from quiesce.actors.cli.timeline import Call
     from quiesce.actors.feed import Happenings
+    from quiesce.actors.hooks import RunBody, ToolInvocation
     from quiesce.actors.live import Happening
+    from quiesce.protocol.events import Reason
 
-__all__ = ["JsonScreen", "LineScreen", "LiveScreen", "Narrator", "Screen", "open_screen"]
+__all__ = ["Narrator"]
 
 _WIDTH: Final = 100
-_FRAMES_PER_SECOND: Final = 10
 
 
-class Screen(Protocol):
-    """Where a narrator's words go. A context manager: on leaving, the terminal is as it was."""
+Place: TypeAlias = "tuple[int, int, int]"
+"""Which call it is: turn, step, index in the message."""
 
-    def __enter__(self) -> Self:
-        """Begin."""
-        ...
 
-    def __exit__(self, *_: object) -> None:
-        """Leave the terminal as it was."""
-        ...
+class _Starts(Hooks):
+    """Notes that a body starts, and no more: what an `around` hook raises would be the end of its call."""
 
-    def event(self, event: Event) -> None:
-        """An event was committed."""
-        ...
+    def __init__(self) -> None:
+        self._send, self._receive = trio.open_memory_channel[Place](math.inf)
 
-    def text(self, piece: str) -> None:
-        """The model said some more."""
-        ...
+    async def around(self, call: ToolInvocation, run: RunBody) -> object:
+        self._send.send_nowait((call.turn, call.step, call.index))
+        return await run()
 
-    def busy(self, what: str) -> None:
-        """Say what the model is busy with: thinking, writing a call; empty for nothing."""
-        ...
+    def so_far(self) -> Iterator[Place]:
+        """What was noted and not taken yet."""
+        with suppress(trio.WouldBlock):
+            while True:
+                yield self._receive.receive_nowait()
 
-    def calls(self, running: list[Call]) -> None:
-        """These calls run at the moment, and no others."""
-        ...
-
-    def ended(self, call: Call) -> None:
-        """A call has its result."""
-        ...
-
-    def note(self, words: str, style: str = "dim") -> None:
-        """Something else happened."""
-        ...
+    async def next(self) -> Place:
+        """Wait for the next one."""
+        return await self._receive.receive()
 
 
 @define
 class Narrator:
-    """Tells a screen what happens."""
+    """Tells a screen what happens. `hook` has to be a hook of the agent, or no call is told to start."""
 
     screen: Screen
+    tells_failure: bool = True
+    """Whether it says why a turn failed. False: whoever waits for the turn says so."""
     timeline: Timeline = Factory(Timeline)
-    _told: set[int] = Factory(set)
+    hook: _Starts = Factory(_Starts)
+    _started: set[Place] = Factory(set)
+    _told: set[Place] = Factory(set)
     _said: int = 0
+
+    @property
+    def at_work(self) -> bool:
+        """Whether a turn is running."""
+        return self.timeline.is_open
 
     def recall(self, events: Iterable[Event]) -> None:
         """Take what happened before anybody listened. It is not told; what follows is understood by it."""
         for event in events:
             self.timeline.observe(event)
-        self._told = {id(call) for call in self._latest_calls() if call.answer is not None}
+        self._told = {place for place, call in self._latest_calls() if call.answer is not None}
 
     async def listen(self, happenings: Happenings) -> None:
         """Tell everything that happens, for as long as something does."""
         async for what in happenings:
             self.hear(what)
+
+    async def listen_for_starts(self) -> None:
+        """Tell of bodies that they start, for ever. Between what `hear` is told, nobody else would."""
+        while True:
+            self._started.add(await self.hook.next())
+            self._tell_calls()
 
     def hear_rest(self, happenings: Happenings) -> None:
         """Tell what has happened by now."""
@@ -109,6 +103,7 @@ class Narrator:
 
     def hear(self, what: Happening) -> None:
         """Tell the next thing that happens."""
+        self._hear_starts()
         match what:
             case ModelDelta(delta=TextDelta(text)):
                 self._said += len(text)
@@ -123,11 +118,19 @@ class Narrator:
             case Event():
                 self._committed(what)
 
+    def _hear_starts(self) -> None:
+        """A body has started before its result is there, and is told in this order."""
+        if started := set(self.hook.so_far()):
+            self._started |= started
+            self._tell_calls()
+
     def _attempt_failed(self, failed: AttemptFailed) -> None:
+        """Say it if there is another attempt; the failure of the last one is that of the turn, which is told."""
         self._said = 0
         self.screen.busy("")
-        again = "" if failed.retry_in is None else f"; trying again in {duration(round(failed.retry_in * 1000))}"
-        self.screen.note(f"attempt {failed.attempt} failed: {one_line(str(failed.error))}{again}", "yellow")
+        if failed.retry_in is not None:
+            again = f"trying again in {duration(round(failed.retry_in * 1000))}"
+            self.screen.note(f"attempt {failed.attempt} failed: {_briefly(failed.error)}; {again}", "yellow")
 
     def _committed(self, event: Event) -> None:
         if event.seq < self.timeline.state.next_seq:
@@ -143,215 +146,40 @@ class Narrator:
             case UserMessage(content=content, source=source) if source.get("kind") != "user":
                 self.screen.note(f"context: {shortened(text_of(content), _WIDTH)}")
             case TurnEnd(turn=turn, reason=reason) if reason.kind != "completed":
-                words = reason.message or reason.cause
-                self.screen.note(f"turn {turn}: {reason}{f': {one_line(str(words))}' if words else ''}", "bold yellow")
+                self._turn_ended(turn, reason)
         self._tell_calls()
 
-    def _tell_calls(self) -> None:
-        calls = self._latest_calls()
-        self._told &= {id(call) for call in calls}
-        for call in calls:
-            if call.answer is not None and id(call) not in self._told:
-                self._told.add(id(call))
-                self.screen.ended(call)
-        self.screen.calls([call for call in calls if call.record is not None and call.answer is None])
-
-    def _latest_calls(self) -> list[Call]:
-        turns = self.timeline.turns
-        parts = turns[-1].parts[-1:] if turns else []
-        entries = [entry for part in parts for entry in getattr(part, "entries", ())]
-        return [call for entry in entries if isinstance(entry, Answer) for call in entry.calls]
-
-
-def call_line(call: Call) -> Text:
-    """A call that has ended, in a line: its mark, what was asked, how long it took, and what came of it."""
-    mark, style = MARKS[call.outcome]
-    label, said = outcome_words(call)
-    line = Text.assemble((f"{mark} ", style), (one_line(call.name) or "(no name)", "bold"), " ")
-    line.append(shortened(arguments_in_words(call.arguments), _WIDTH // 2))
-    if call.ran is not None and call.outcome is not Outcome.NOT_STARTED:
-        line.append(f"  {duration(call.ran[1] - call.ran[0])}", "dim")
-    line.append(f"  {label}" if label else "", style)
-    return line.append(f"  {shortened(said, _WIDTH)}" if said.strip() else "", "dim")
-
-
-# --- screens -------------------------------------------------------------------------------------------------------
-
-
-def open_screen(*, as_json: bool) -> Screen:
-    """The screen that suits standard output."""
-    if as_json:
-        return JsonScreen()
-    console = open_console()
-    return LiveScreen(console) if console.is_terminal and not console.is_dumb_terminal else LineScreen()
-
-
-class _Quiet:
-    """A screen that says nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def event(self, event: Event) -> None:
-        pass
-
-    def text(self, piece: str) -> None:
-        pass
-
-    def busy(self, what: str) -> None:
-        pass
-
-    def calls(self, running: list[Call]) -> None:
-        pass
-
-    def ended(self, call: Call) -> None:
-        pass
-
-    def note(self, words: str, style: str = "dim") -> None:
-        pass
-
-
-class JsonScreen(_Quiet):
-    """The committed events, one JSON object per line."""
-
-    def event(self, event: Event) -> None:
-        """Write it."""
-        write_bytes(dumps(event).encode() + b"\n")
-
-
-class LineScreen(_Quiet):
-    """The model's text on standard output; everything else on standard error, a line each."""
-
-    def __init__(self) -> None:
-        self._notes = open_console(stderr=True)
-        self._in_line = False
-        self._running: set[int] = set()
-
-    def __exit__(self, *_: object) -> None:
-        self._end_line()
-
-    def event(self, event: Event) -> None:
-        """The text of a message ends its line."""
-        if isinstance(event.body, AssistantMessage):
-            self._end_line()
-
-    def text(self, piece: str) -> None:
-        """Write it as it comes."""
-        if not piece:
+    def _turn_ended(self, turn: int, reason: Reason) -> None:
+        if reason.kind == "error" and not self.tells_failure:
             return
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-        self._in_line = not piece.endswith("\n")
+        words = reason.message or reason.cause
+        self.screen.note(f"turn {turn}: {reason}{f': {one_line(str(words))}' if words else ''}", "bold yellow")
 
-    def calls(self, running: list[Call]) -> None:
-        """Say once of each that it started."""
-        for call in running:
-            if id(call) not in self._running:
-                words = shortened(arguments_in_words(call.arguments), _WIDTH // 2)
-                self.note(f"… {one_line(call.name)} {words}".rstrip())
-        self._running = {id(call) for call in running}
-
-    def ended(self, call: Call) -> None:
-        """A line for it."""
-        self._print(call_line(call))
-
-    def note(self, words: str, style: str = "dim") -> None:
-        """A line."""
-        self._print(Text(words, style))
-
-    def _print(self, line: Text) -> None:
-        self._end_line()
-        self._notes.print(line, soft_wrap=True)
-
-    def _end_line(self) -> None:
-        if self._in_line:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
-            self._in_line = False
-
-
-class LiveScreen(_Quiet):
-    """A terminal: what is over scrolls by, what goes on stands below it and moves."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._line = ""
-        self._busy: Spinner | None = None
-        self._running: dict[int, Spinner] = {}
-        self._live = Live(
-            console=console, transient=True, refresh_per_second=_FRAMES_PER_SECOND, get_renderable=self._below
+    def _tell_calls(self) -> None:
+        calls = dict(self._latest_calls())
+        for place, call in calls.items():
+            if call.answer is not None and place not in self._told:
+                self._told.add(place)
+                self.screen.ended(call)
+        under_way = {place: call for place, call in calls.items() if call.record is not None and call.answer is None}
+        self.screen.calls(
+            [call for place, call in under_way.items() if place in self._started],
+            [call for place, call in under_way.items() if place not in self._started],
         )
 
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end_line()
-        self._busy, self._running = None, {}
-        self._live.stop()
-
-    def event(self, event: Event) -> None:
-        """The text of a message ends its line."""
-        if isinstance(event.body, AssistantMessage):
-            self._end_line()
-
-    def text(self, piece: str) -> None:
-        """Whole lines scroll by; the last one stands below until it is whole."""
-        *lines, self._line = (self._line + piece).split("\n")
-        for line in lines:
-            self._print(Text(line))
-
-    def busy(self, what: str) -> None:
-        """A spinner."""
-        if not what:
-            self._busy = None
-        elif self._busy is None or self._busy.text != Text(what, "dim"):
-            self._busy = Spinner("dots", Text(what, "dim"))
-
-    def calls(self, running: list[Call]) -> None:
-        """A spinner for each, with the time since its start."""
-        self._running = {id(call): self._running.get(id(call)) or _RunningCall(call) for call in running}
-
-    def ended(self, call: Call) -> None:
-        """A line for it."""
-        self._print(call_line(call))
-
-    def note(self, words: str, style: str = "dim") -> None:
-        """A line."""
-        self._end_line()
-        self._print(Text(words, style))
-
-    def _end_line(self) -> None:
-        if self._line:
-            self._print(Text(self._line))
-            self._line = ""
-
-    def _print(self, line: Text) -> None:
-        self._console.print(line, soft_wrap=True)
-
-    def _below(self) -> RenderableType:
-        busy = [] if self._busy is None else [self._busy]
-        # A paragraph may be longer than the screen, of which Rich would show the beginning, and then stand still.
-        room = max(1, self._console.height - len(self._running) - len(busy) - 1)
-        line = Text(self._line[-room * self._console.width :]).wrap(self._console, self._console.width)[-room:]
-        return Group(*line, *busy, *self._running.values())
+    def _latest_calls(self) -> Iterator[tuple[Place, Call]]:
+        turn = self.timeline.turns[-1] if self.timeline.turns else None
+        step = turn.parts[-1] if turn is not None and turn.parts else None
+        if turn is None or not isinstance(step, Step):
+            return
+        for entry in step.entries:
+            if isinstance(entry, Answer):
+                yield from (((turn.number, step.number, index), call) for index, call in enumerate(entry.calls))
 
 
-class _RunningCall(Spinner):
-    """A call that runs: its name, what was asked, and the seconds that it has been running."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__("dots")
-        self._call = call
-
-    def render(self, time: float) -> RenderableType:
-        if self.start_time is None:
-            self.start_time = time
-        seconds = time - self.start_time
-        asked = shortened(arguments_in_words(self._call.arguments), _WIDTH // 2)
-        self.text = Text.assemble((one_line(self._call.name), "bold"), f" {asked}", (f"  {seconds:.0f} s", "dim"))
-        return super().render(time)
+def _briefly(error: Exception) -> str:
+    """What is said of a failure that may pass: `429 rate_limit_exceeded`."""
+    if not isinstance(error, ModelError):
+        return type(error).__name__
+    status = "" if error.status is None else f"{error.status} "
+    return one_line(f"{status}{error.code.removeprefix(f'HTTP_{error.status}')}")

@@ -20,7 +20,7 @@ from rich.text import Text
 from quiesce.actors.cli.faults import Fault
 from quiesce.actors.cli.inputs import STDIN, read_file, shown_name
 from quiesce.actors.cli.terminal import open_console, write_bytes
-from quiesce.actors.cli.transcripts import fitted, format_option, profile_option, read_as
+from quiesce.actors.cli.transcripts import fitted, format_option, profile_option, read_as, size_of
 from quiesce.actors.cli.words import count, one_line
 from quiesce.protocol.codec import dumps
 from quiesce.protocol.dialects.repair import Repaired, repair
@@ -98,7 +98,10 @@ def recover(
     if out == STDIN:
         write_bytes(recovered.copy)
     else:
-        _write_whole(Path(out), recovered.copy, like=None if file == STDIN else Path(file))
+        try:
+            _write_whole(Path(out), recovered.copy, like=None if file == STDIN else Path(file))
+        except OSError as error:  # which names the file that would have become it
+            raise Fault(f"{click.format_filename(out)}: cannot be written: {error.strerror}") from error
     if as_json:
         write_bytes(b"".join(line.encode() + b"\n" for line in recovered.json_lines()))
     else:
@@ -242,7 +245,7 @@ class _RecoveredTranscript:
         for problem in self.repaired.problems:
             say(f"left as it is, though {self.profile.name} refuses it: {one_line(str(problem))}")
         if out != STDIN:
-            size = count(len(self.repaired.messages), "message")
+            size = size_of(self.repaired.transcript)
             say(f"wrote {click.format_filename(out)}: {size}, {count(len(self.repaired.changes), 'change')}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,15 +9,16 @@ import trio
 
 from quiesce.actors.cli.conversation import Conversation, conversation_options
 from quiesce.actors.cli.faults import DONE, INTERRUPTED, NO, Fault
-from quiesce.actors.cli.inputs import as_text
+from quiesce.actors.cli.inputs import read_text
 from quiesce.actors.cli.interrupts import Interrupts
-from quiesce.actors.cli.narration import Narrator, open_screen
+from quiesce.actors.cli.narration import Narrator
+from quiesce.actors.cli.screens import open_screen
 from quiesce.actors.options import check_text
 from quiesce.protocol.errors import TurnFailed
 
 if TYPE_CHECKING:
     from quiesce.actors.agent import Agent
-    from quiesce.actors.cli.narration import Screen
+    from quiesce.actors.cli.screens import Screen
     from quiesce.protocol.messages import Receipt, Turn
 
 __all__ = ["run"]
@@ -40,13 +40,19 @@ def run(ctx: click.Context, /, prompt: tuple[str, ...], *, as_json: bool, **opti
     Ctrl-C cancels the turn: tools that run are cancelled and waited for, every call is answered. A second one quits at
     once; the session can be resumed all the same.
 
+    \b
+    The tools of MCP servers have the names of their servers in front:
+      --mcp 'uvx mcp-server-git'        mcp-server-git__git_log, ...
+      --mcp 'git=uvx mcp-server-git'    git__git_log, ...
+      --mcp https://tools.example/mcp   tools.example__..., and with NAME= as above
+
     Keys are read from the environment, where the providers' own libraries look for them: OPENAI_API_KEY,
     ANTHROPIC_API_KEY.
 
     \b
     Examples:
       quiesce run --model openai:gpt-5 "What is new in Python 3.13?"
-      quiesce run --model anthropic:claude-sonnet-4-5 --mcp 'uvx mcp-server-git' "Summarise the last ten commits"
+      quiesce run --model anthropic:claude-sonnet-4-5 --mcp 'git=uvx mcp-server-git' "Summarise the last ten commits"
       quiesce run --model openai:qwen3 --base-url http://localhost:11434/v1 --session notes "And in one sentence?"
       git diff | quiesce run --model responses:gpt-5 "Review this change" -
       quiesce run --model openai:gpt-5 --json "Hello" | jq -r .type
@@ -58,8 +64,7 @@ def run(ctx: click.Context, /, prompt: tuple[str, ...], *, as_json: bool, **opti
 
 
 def _said(prompt: tuple[str, ...]) -> str:
-    with as_text():
-        words = [sys.stdin.read() if word == "-" else word for word in prompt]
+    words = [read_text() if word == "-" else word for word in prompt]
     for word in words:
         check_text("the prompt", word)
     if not "".join(words).strip():
@@ -68,11 +73,14 @@ def _said(prompt: tuple[str, ...]) -> str:
 
 
 async def _run(conversation: Conversation, prompt: str, screen: Screen) -> int:
-    async with conversation.open() as agent:
+    narrator = Narrator(screen, tells_failure=False)
+    interrupts = Interrupts(narrator, conversation.again)
+    async with interrupts.taken(), conversation.open(screen, (narrator.hook,)) as agent:
         if await agent.questions():
             raise Fault(f"a call waits for a person to decide; answer it first: quiesce chat {conversation.again}")
         try:
-            turn = await _watched(agent, prompt, screen, conversation)
+            with interrupts.cancelling(agent):
+                turn = await _watched(agent, prompt, narrator)
         finally:
             click.echo(f"to go on: {conversation.again}", err=True)
     if isinstance(turn, TurnFailed):
@@ -86,16 +94,14 @@ class _Failed(Fault):
     exit_code = NO
 
 
-async def _watched(agent: Agent, prompt: str, screen: Screen, conversation: Conversation) -> Turn | TurnFailed:
-    """Take the turn, telling the screen what happens. What it failed with is given back, not raised."""
-    narrator = Narrator(screen)
-    interrupts = Interrupts(agent, screen, lambda: narrator.timeline.is_open, conversation.again)
+async def _watched(agent: Agent, prompt: str, narrator: Narrator) -> Turn | TurnFailed:
+    """Take the turn, telling what happens. What it failed with is given back, not raised."""
     async with agent.watch() as happenings:
-        with screen:
+        with narrator.screen:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(interrupts.watch)
                 receipt = await agent.follow_up(prompt)
                 nursery.start_soon(narrator.listen, happenings)
+                nursery.start_soon(narrator.listen_for_starts)
                 turn = await _ended(receipt)
                 nursery.cancel_scope.cancel()
             narrator.hear_rest(happenings)

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from quiesce.actors.cli.inputs import existing_store, read_session
+from quiesce.actors.cli.inputs import checked_id, existing_store, read_session
 from quiesce.actors.cli.terminal import open_console, write_bytes
 from quiesce.actors.cli.words import moment, one_line
 from quiesce.actors.fork import fork_session
@@ -140,7 +140,13 @@ async def _read(db: str, session_id: str) -> SessionLog:
 @click.argument("db", metavar="DB", type=click.Path())
 @click.argument("session")
 @click.option("--at", metavar="SEQ", type=click.IntRange(min=0), help="The last event to take over. Default: the last.")
-@click.option("--id", "new_id", metavar="NEW", help="The new session's id. Default: the old one's, and some letters.")
+@click.option(
+    "--id",
+    "new_id",
+    metavar="NEW",
+    callback=checked_id,
+    help="The new session's id. Default: the old one's, and some letters.",
+)
 def fork(db: str, session: str, at: int | None, new_id: str | None) -> None:
     """Make a new session of the beginning of another.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from quiesce.protocol.dialects.profile import Profile
     from quiesce.protocol.dialects.transcript import Transcript
 
-__all__ = ["fitted", "format_option", "profile_option", "read_as"]
+__all__ = ["fitted", "format_option", "noun_of", "profile_option", "read_as", "size_of"]
 
 _FORMATS: Final = ("log", "chat", "responses", "anthropic")
 _TITLES: Final = {"chat": "Chat Completions", "responses": "Responses", "anthropic": "Anthropic Messages"}
@@ -55,6 +55,14 @@ def fitted(transcript: Transcript, profile_name: str | None) -> tuple[Transcript
 
 def read_as(transcript: Transcript) -> str:
     """How it was read, in words: `5 messages of Anthropic Messages ([1] has ...)`."""
-    noun = "item" if transcript.dialect == "responses" else "message"
-    size = count(len(transcript.messages), noun)
-    return f"{size}, read as {_TITLES[transcript.dialect]} ({transcript.reason})"
+    return f"{size_of(transcript)}, read as {_TITLES[transcript.dialect]} ({transcript.reason})"
+
+
+def size_of(transcript: Transcript) -> str:
+    """How long it is: `5 messages`, `1 item`."""
+    return count(len(transcript.messages), noun_of(transcript))
+
+
+def noun_of(transcript: Transcript) -> str:
+    """What its provider calls one of its parts."""
+    return "item" if transcript.dialect == "responses" else "message"

@@ -152,7 +152,7 @@ class McpActor(TrioActor):
         ending, said = link.last_words.ending(), str(link.last_words)
         parts = [reason, *([ending] if ending and ending not in reason else [])]
         text = f"MCP server {self._server.name!r}: {'; '.join(parts)}"
-        return McpConnectError(f"{text}\nIts last words:\n{said}" if said else text)
+        return McpConnectError(f"{text}.\nIts last words:\n{said}" if said else text)
 
     def _up(self, link: Link, listed: tuple[JsonObject, ...]) -> None:
         self._link, self._up_since = link, trio.current_time()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +17,7 @@ from click.testing import CliRunner
 from quiesce.actors import Hooks, Runtime, ScriptedModel, TurnFailed, call, say, tool
 from quiesce.actors.cli import main
 from quiesce.actors.stores import SqliteStore
+from quiesce.protocol.events import ToolResult
 from quiesce.protocol.logfile import header, write_log
 
 DATA = Path(__file__).parents[2] / "data"
@@ -116,3 +122,119 @@ def made_store(tmp_path_factory):
 def db(made_store, tmp_path):
     """A store with the sessions `reviewer` (completed, failed, completed) and `cut-off` (inside its first turn)."""
     return shutil.copy(made_store, tmp_path / "agents.db")
+
+
+# --- talking -----------------------------------------------------------------------------------------------------
+
+KIND = {"chat": "openai:m", "responses": "responses:m", "anthropic": "anthropic:m"}
+MISBEHAVING = Path(__file__).parents[1] / "mcp" / "misbehaving_server.py"
+
+
+@pytest.fixture
+def serve(fake_provider, tmp_path, monkeypatch):
+    """Have a provider answer by this script; the options that lead to it, and a store to talk in."""
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    with ExitStack() as stack:
+
+        def serve(replies, dialect="chat"):
+            provider = stack.enter_context(fake_provider.in_thread(replies))
+            url = provider.root_url if dialect == "anthropic" else provider.base_url
+            return provider, ("--model", KIND[dialect], "--base-url", url, "--db", tmp_path / "t.db")
+
+        yield serve
+
+
+@pytest.fixture
+def start():
+    """Start the command as a process of its own, whose streams are pipes."""
+
+    def start(*arguments):
+        return subprocess.Popen(
+            [sys.executable, "-m", "quiesce.actors.cli", *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.fixture
+def events_of():
+    """The events of a session in this store."""
+
+    def events_of(path, session):
+        async def read():
+            async with SqliteStore(path) as store:
+                return await store.read(session)
+
+        return trio.run(read)
+
+    return events_of
+
+
+@pytest.fixture
+def outcomes(events_of):
+    """How the calls of session `s` in this store ended."""
+
+    def outcomes(path):
+        results = [event.body for event in events_of(path, "s") if isinstance(event.body, ToolResult)]
+        return [result.error.code if result.error else "ok" for result in results]
+
+    return outcomes
+
+
+@pytest.fixture
+def report():
+    """A port where misbehaving servers report what they read, and first their process."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture
+def echo_server(report):
+    """The option for an MCP server most of whose tools are not declared to be harmless."""
+    return "--mcp", f"{sys.executable} {MISBEHAVING} --report {report.getsockname()[1]}"
+
+
+@pytest.fixture
+def process_of_server(report):
+    """Wait for a server to report, and give its process id."""
+    with ExitStack() as stack:
+
+        def process_of_server():
+            connection = stack.enter_context(report.accept()[0])  # a server that cannot report any more would die
+            return json.loads(stack.enter_context(connection.makefile()).readline())["pid"]
+
+        yield process_of_server
+
+
+@pytest.fixture
+def talking():
+    """A chat that runs, line by line."""
+    return Talking
+
+
+class Talking:
+    """See the fixture."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self, *wanted):
+        """Wait until standard error has had a line with each of these words, in any order."""
+        missing = set(wanted)
+        while missing:
+            line = self.process.stderr.readline()
+            assert line, f"the chat ended without {missing}"
+            missing -= {words for words in missing if words in line}
+
+    def asked(self):
+        """Wait for a question."""
+        self.hear("y, or n and a reason")

@@ -47,6 +47,18 @@ def test_the_help_lists_every_command_in_order(run):
     assert [line.split()[0] for line in listed.splitlines()] == list(COMMANDS)
 
 
+def test_the_help_begins_with_what_makes_sessions(run):
+    told = run("--help").stdout
+    for command in ("run", "chat", "import"):
+        assert f"`{command}`" in told.partition("Examples:")[0]
+        assert f"quiesce {command} " in told.partition("Examples:")[2]
+
+
+@pytest.mark.parametrize("name", ["run", "chat"])
+def test_whoever_talks_to_servers_is_told_the_names_of_their_tools(run, name):
+    assert "git__git_log" in run(name, "--help").stdout
+
+
 def test_without_arguments_it_helps(run):
     assert "Examples:" in run().output
 

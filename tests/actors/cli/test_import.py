@@ -100,6 +100,42 @@ def test_a_call_without_a_result_is_told(run, tmp_path):
     assert "answered 1 call without a result: outcome unknown" in result.stderr
 
 
+def test_a_result_that_answers_no_call_is_left_out_and_told(run, tmp_path):
+    path = tmp_path / "t.json"
+    orphan = {"role": "tool", "tool_call_id": "zz", "content": "stray"}
+    path.write_text(json.dumps([*CHAT, orphan, *CHAT[:2]]))
+    result = run("import", path, "--db", tmp_path / "i.db")
+    assert "stray" not in said(events_of(tmp_path / "i.db", result.stdout.strip()))
+    assert result.stderr.splitlines()[1:] == [
+        "answered 1 call without a result: outcome unknown",
+        "left out 1 result that answers no call",
+    ]
+
+
+def test_what_had_to_be_replaced_to_be_stored_is_told_in_a_line(run, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps([{"role": "user", "content": "a\ud800b"}, *CHAT]))
+    result = run("import", path, "--db", tmp_path / "i.db")
+    assert said(events_of(tmp_path / "i.db", result.stdout.strip()))[0].startswith("a\ufffdb")
+    assert result.stderr.splitlines()[0] == (
+        "replaced visibly in 1 message what cannot be stored (lone surrogates, NUL and their like)"
+    )
+
+
+def test_of_what_can_be_stored_nothing_is_said_to_be_replaced(run, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(CHAT))
+    assert "replaced" not in run("import", path, "--db", tmp_path / "i.db").stderr
+
+
+@pytest.mark.parametrize("session", ["", "a\x00b", "a\nb"])
+def test_what_cannot_be_the_id_of_a_session_is_told_in_one_line(fails, tmp_path, session):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(CHAT))
+    assert "--session" in fails("import", path, "--db", tmp_path / "i.db", "--session", session)
+    assert not (tmp_path / "i.db").exists()
+
+
 @pytest.mark.parametrize("name", ["completed", "killed-mid-tool"])
 def test_the_log_of_another_harness_becomes_a_session_that_can_be_opened(imported, data, tmp_path, name):
     events = imported(data / f"{name}.v4.jsonl.zstd")

@@ -169,8 +169,18 @@ def test_the_copy_appears_whole_or_not_at_all(fails, write, tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert fails("recover", path, "--out", tmp_path / "copy") == "No space left on device"
+    told = fails("recover", path, "--out", tmp_path / "copy")
+    assert told == f"{tmp_path / 'copy'}: cannot be written: No space left on device"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_target_that_cannot_be_written_is_named_as_it_was_given(fails, write, tmp_path, monkeypatch):
+    def refused(**_):
+        raise PermissionError(13, "Permission denied", str(tmp_path / ".copy-x1"))
+
+    monkeypatch.setattr("tempfile.mkstemp", refused)
+    told = fails("recover", write(OPEN), "--out", tmp_path / "copy")
+    assert told == f"{tmp_path / 'copy'}: cannot be written: Permission denied"
 
 
 def test_the_copy_is_durable_before_it_has_its_name(write, tmp_path, monkeypatch, run):

@@ -69,10 +69,11 @@ def test_a_sound_transcript(run):
 
 def test_it_says_what_a_repair_would_leave(run, save):
     assert run("check", save(GO, {**OK, "tool_calls": []})).stdout.endswith(
-        "; there is nothing that `quiesce recover` repairs\n"
+        "; `quiesce recover` repairs none of them\n"
     )
     assert run("check", save(GO, ASKS, {**OK, "tool_calls": []})).stdout.endswith(
-        "`quiesce recover` repairs all but 1\n"
+        "`quiesce recover` repairs the pairing of calls and results; 1 problem stays in its copy: "
+        "messages[3].tool_calls\n"
     )
 
 
@@ -108,7 +109,7 @@ def test_who_says_the_format_is_not_guessed_for(run, save):
 
 
 def test_a_transcript_told_to_be_a_log_is_none(fails, save):
-    assert "the first line is no session header" in fails("check", save(GO), "--format", "log")
+    assert "`quiesce import" in fails("check", save(GO), "--format", "log")
 
 
 def test_a_profile_is_not_for_logs(fails, write):
@@ -269,3 +270,22 @@ def test_a_profile_that_does_not_fit_is_a_mistake_and_writes_nothing(fails, requ
     said = fails("recover", path, "-o", tmp_path / "copy", "--profile", "anthropic")
     assert said.startswith(f"{path}: a ")
     assert not (tmp_path / "copy").exists()
+
+
+def test_what_a_provider_calls_its_parts_they_are_called_everywhere(run, save, tmp_path):
+    call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    path = save({"model": "m", "input": [GO, call]}, name="request.json")
+    assert "1 problem for any-responses, 2 items, read as Responses" in run("check", path).stdout
+    done = run("recover", path, "-o", tmp_path / "copy")
+    assert done.stdout.splitlines()[0].startswith("2 items, read as Responses")
+    assert done.stdout.splitlines()[-1] == f"wrote {tmp_path / 'copy'}: 3 items, 1 change"
+
+
+@pytest.mark.parametrize("command", [["show"], ["export"], ["fork"], ["sessions"], ["chat"], ["run"], ["show", None]])
+def test_where_a_session_must_stand_a_transcript_is_told_how_to_become_one(fails, save, monkeypatch, command):
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    path = save(GO, ASKS, RESULT)
+    talking = {"chat": ["--model", "openai:m", "--db", path], "run": ["--model", "openai:m", "Hi", "--db", path]}
+    session = ["s"] if command[0] in {"export", "fork"} or None in command else []
+    told = fails(command[0], *talking.get(command[0], [path, *session]))
+    assert told.startswith(f"{path}: a transcript, and no session; `quiesce import {path}` makes one of it")
