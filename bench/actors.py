@@ -29,7 +29,15 @@ from attrs import frozen
 from rich.console import Console
 from rich.table import Table
 
-from quiesce.actors.kernel import ActorRef, ActorSystem, TrioActor
+from quiesce.actors.kernel import (
+    ActorRef,
+    ActorSystem,
+    ChildSpec,
+    DynamicSupervisor,
+    StartChild,
+    TerminateChild,
+    TrioActor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +67,8 @@ QUICK = Size(messages=5_000, lives=300, crowd=5_000, flood=200_000, rounds=2)
 RING = 100
 THREADS = 10
 TICK = 0.001
+CONSTANT = 1 / 1.5
+"""The ratio that two figures of an operation have at least whose time does not grow with how many there are."""
 
 
 @frozen
@@ -87,6 +97,8 @@ ROWS = [
     Row("ring of 100, a hop, async def", "async ring", "pykka ring"),
     Row("ten threads asking, async def", "async threads", "pykka threads"),
     Row("memory of an idle actor with a task", "async memory", "pykka memory", unit="KB"),
+    Row("start, tell, ask, stop of 100 000 actors, beside 1 000", "100000 actors", "1000 actors", CONSTANT),
+    Row("start and end of 10 000 dynamic children, beside 1 000", "10000 children", "1000 children", CONSTANT),
 ]
 LATENESS_TARGET = 0.005
 
@@ -214,6 +226,30 @@ async def _measure_memory(figures: Figures, kind: str, cls: type[TrioActor], siz
         figures[f"{kind} memory"] = (_resident() - before) / size.crowd
 
 
+async def _measure_actors(figures: Figures, count: int) -> None:
+    """Start so many, tell and ask each, and stop each, the oldest first."""
+    async with ActorSystem() as system:
+        with Watch(figures, f"{count} actors", count):
+            refs = [await system.spawn(Echo) for _ in range(count)]
+            for number, ref in enumerate(refs):
+                ref.tell(number)
+                await ref.ask(number)
+            for ref in refs:
+                await ref.stop(block=False)
+        assert len(system) == 0
+
+
+async def _measure_children(figures: Figures, count: int) -> None:
+    """Add so many to a dynamic supervisor, and take them away again, the oldest first."""
+    spec = ChildSpec("echo", Echo, restart="temporary")
+    async with ActorSystem() as system:
+        supervisor = await system.spawn(DynamicSupervisor)
+        with Watch(figures, f"{count} children", count):
+            for ref in [await supervisor.ask(StartChild(spec)) for _ in range(count)]:
+                await supervisor.ask(TerminateChild(ref))
+        assert len(system) == 1
+
+
 def _measure_threads(figures: Figures, name: str, ask: Callable[[int], object], each: int) -> None:
     def run() -> None:
         for number in range(each):
@@ -260,6 +296,12 @@ def measure_kernel(size: Size) -> Figures:
             trio.run(_measure_ring, figures, kind, link, size)
             with ActorSystem.on_thread() as system:
                 _measure_threads(figures, f"{kind} threads", system.spawn(echo).get().ask, size.messages // 100)
+    for count, rounds in ((1_000, size.rounds), (10_000, 2)):
+        for _ in range(rounds):
+            trio.run(_measure_children, figures, count)
+    for count, rounds in ((1_000, size.rounds), (100_000, 1)):
+        for _ in range(rounds):
+            trio.run(_measure_actors, figures, count)
     trio.run(_measure_fairness, figures, size)
     return figures
 
@@ -445,7 +487,7 @@ def _show(figures: Figures, console: Console) -> None:
         table.add_column(heading, justify="left" if not heading else "right")
     for row, ours, theirs, ratio in _compared(figures):
         scale = 1 / 1024 if row.unit == "KB" else 1e6
-        target = "" if row.target is None else f"{row.target:g}x {'reached' if ratio >= row.target else 'MISSED'}"
+        target = "" if row.target is None else f"{row.target:.2g}x {'reached' if ratio >= row.target else 'MISSED'}"
         table.add_row(row.title, f"{ours * scale:.2f}", f"{theirs * scale:.2f}", f"{ratio:.1f}x", target)
     console.print(table)
     limits = Table(title="limits, microseconds")
