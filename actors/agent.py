@@ -260,7 +260,7 @@ class Agent:
                 if isinstance(what, Event) and what.seq >= from_seq:
                     yield what
         finally:
-            feed.close()
+            self._system.call_in_order(feed.close)
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[Happenings]:
@@ -277,17 +277,26 @@ class Agent:
 
         Between two events come the `ModelDelta`s of the request that runs, and an `AttemptFailed` for each attempt that
         fails. They come once and are not stored. It ends when the session stops or crashes; what its reader does not
-        take waits in memory.
+        take waits in memory. As every method it may be used in any task, of whichever loop; a plain thread has an async
+        function run that does (`runtime.run`).
         """
         feed = Feed(self._system)
         happenings = feed.read()
         try:
-            await self._ask(self._session, Subscribe(feed))
-            self._watchers.add(feed.hear)
+            await self._show(feed)
             yield happenings
         finally:
-            feed.close()
-            self._watchers.remove(feed.hear)
+            self._system.call_in_order(self._show_no_more, feed)
+
+    @portable
+    async def _show(self, feed: Feed) -> None:
+        """Tell `feed` what happens: events and deltas from the same moment on."""
+        await self._ask(self._session, Subscribe(feed))
+        self._watchers.add(feed.hear)
+
+    def _show_no_more(self, feed: Feed) -> None:
+        feed.close()
+        self._watchers.remove(feed.hear)
 
     @portable
     async def _read(self, from_seq: int, to_seq: int) -> Sequence[Event]:
@@ -310,7 +319,8 @@ class Agent:
 
         Calls that wait for a person are answered `TOOL_NOT_STARTED`: whoever closes a session wants no answer any more.
         (A runtime that is left keeps such questions open; see there.) Returns when nothing of the agent is left and its
-        lease is free. Closing twice does nothing. Cancelled, it stops the actors without waiting for the turn to be
+        lease is free. One that is being started again, or waits for that, is closed as well (but see `agent_spec` for a
+        `permanent` one). Closing twice does nothing. Cancelled, it stops the actors without waiting for the turn to be
         closed in the log; resume does that.
         """
         await self._end(Cancel("closed", keep_inbox=True))
@@ -320,8 +330,10 @@ class Agent:
         await self._end(Cancel("closed", keep_inbox=True, keep_questions=True))
 
     async def _end(self, cancel: Cancel) -> None:
-        with suppress(SystemStoppedError):  # then it has been closed with all the others
+        try:
             await self._close(cancel)
+        except SystemStoppedError:  # then it has been closed with all the others, or is being closed
+            await self._tree.wait_stopped()
 
     @portable
     async def _close(self, cancel: Cancel) -> None:
@@ -330,9 +342,12 @@ class Agent:
             with suppress(ActorDeadError):
                 if await self._driver.ask(cancel):
                     await self._driver.ask(WhenIdle())
-        finally:
+            await self._tree.aclose()
+        except BaseException:
             with trio.CancelScope(shield=True):
-                await self._tree.aclose()
+                await self._tree.stop(block=False, now=True)  # also if a restart is under way that takes its time
+            raise
+        finally:
             self._on_closed(self)
 
     def _tell_when_closed(self, on_closed: Callable[[Agent], object]) -> None:

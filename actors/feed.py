@@ -33,7 +33,7 @@ class _News:
 
 
 class Feed:
-    """An observer of a session, and of an agent's `Watchers`."""
+    """An observer of a session, and of an agent's `Watchers`. Told and closed on the thread of its system's loop."""
 
     def __init__(self, system: ActorSystem) -> None:
         self._system = system

@@ -21,6 +21,7 @@ from quiesce.actors.kernel import (
     host_in_asyncio,
     host_on_thread,
 )
+from quiesce.actors.kernel.hosts import refuse_asyncio
 from quiesce.actors.options import check_instance
 from quiesce.actors.portable import portable, portable_with_undo
 from quiesce.actors.sources import Sources
@@ -72,7 +73,8 @@ class Runtime:
         open in the log, and goes on when its session is opened again. Cancelled, the agents are stopped at once, and
         what their turns left open in the log is repaired when they are resumed.
 
-        Raises `InvalidInput` for what is no store, and `StoreError` for one that cannot be opened.
+        Raises `InvalidInput` for what is no store, `StoreError` for one that cannot be opened, and `RuntimeError` in an
+        asyncio task: there it is `in_asyncio`.
         """
         return cls._live(ActorSystem(name="quiesce"), store, sources)
 
@@ -114,6 +116,7 @@ class Runtime:
         cls, system: ActorSystem, store: Store | str | PathLike[str], sources: Sources | None
     ) -> AsyncIterator[Runtime]:
         """The whole life of a runtime, in `system`, which is new."""
+        refuse_asyncio("Runtime.open()", "Runtime.in_asyncio()")
         if sources is not None:
             check_instance("sources", sources, Sources)
         async with _as_store(store) as opened, system:
@@ -121,6 +124,7 @@ class Runtime:
             try:
                 yield runtime
             finally:
+                system.leaving = True  # from here on: what others have run would go on for ever
                 await runtime._close()
 
     def run(self, async_fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Call[T]:

@@ -227,7 +227,7 @@ class StepDriverActor(TrioActor):
                 self._last = turn = await run.run()
         except TurnFailed as failed:
             self._last = failed.turn
-            self._answer(self._park(run), _parked())
+            self._answer(self._park(run), _parked(failed))
             self._answer(run.claimed, failed)
             if isinstance(failed, RecoveryFailed):
                 raise  # the log is closed to this driver: it crashes, and the next one repairs the log or gives up
@@ -242,7 +242,7 @@ class StepDriverActor(TrioActor):
         if run.cancellation.requested and not run.cancellation.keep_inbox:
             with suppress(StoreError):  # then it stays queued, as whoever waits for it is told
                 await self._drop_inbox()
-        self._answer(parked, _parked())
+        self._answer(parked, _parked(None))
 
     def _park(self, run: TurnRun) -> Sequence[str]:
         """Nothing that is queued wakes any more (rule 3). Whoever waits for one of the ids given back is to be told."""
@@ -289,5 +289,7 @@ _ON: Final = frozenset({"completed", "max-tokens"})
 """The kinds of end after which queued input goes on without another waking input."""
 
 
-def _parked() -> InputParked:
-    return InputParked("the turn before it did not complete; it stays queued")
+def _parked(cause: TurnFailed | None) -> InputParked:
+    parked = InputParked("the turn before it did not complete; it stays queued")
+    parked.__cause__ = cause
+    return parked

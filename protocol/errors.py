@@ -145,7 +145,7 @@ class StepLimitReached(QuiesceError):
 
 class InputParked(QuiesceError):
     """The turn before this input failed, was cancelled or was blocked. The input stays queued: the next input that
-    wakes the agent takes it along.
+    wakes the agent takes it along. Its cause is the failure of that turn, if it failed.
     """
 
 

@@ -37,10 +37,14 @@ class Call(Reply[T]):
 
     __slots__ = ("_home", "_scope")
 
-    def __init__(self, system: ActorSystem, function: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, system: ActorSystem, function: Callable[[], Awaitable[T]], *, late: bool = False) -> None:
+        """Call `function`; once the system is being left, from outside only one that ends something (`late`)."""
         super().__init__(system)
         self._home = system
         self._scope = trio.CancelScope()
+        if system.leaving and not late and not system.in_task():  # else those who call could keep it from ending
+            self.give_up(SystemStoppedError(f"{system!r} is being left, or was, and takes no more calls"))
+            return
         system.call_in_order(copy_context().run, system.calls.start, self, function)
 
     def cancel(self) -> None:
@@ -72,7 +76,7 @@ class Call(Reply[T]):
             value = self.get()  # it is there, or else what was raised instead
         except Exception:  # noqa: BLE001  # whoever waited is being cancelled, and there is nothing to undo
             return
-        undoing = Call(self._home, partial(undo, value))
+        undoing = Call(self._home, partial(undo, value), late=True)
         await undoing._wait_out()
 
     async def _wait_out(self) -> None:
@@ -147,9 +151,11 @@ class Calls:
 
 def iterate(system: ActorSystem, stream: AsyncGenerator[T, None]) -> Iterator[T]:
     """Iterate, on a plain thread, what only the loop can iterate. See `ActorSystem.iterate`."""
+    if system.leaving:
+        raise SystemStoppedError(f"{system!r} is being left, or was, and begins no iteration")
     try:
         while True:
-            call = system.run(stream.__anext__)
+            call = Call(system, stream.__anext__, late=True)  # it ends with what it reads
             try:
                 item = call.get()
             except StopAsyncIteration:
@@ -159,4 +165,4 @@ def iterate(system: ActorSystem, stream: AsyncGenerator[T, None]) -> Iterator[T]
                 raise
             yield item
     finally:
-        system.run(stream.aclose)
+        Call(system, stream.aclose, late=True)

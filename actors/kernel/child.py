@@ -61,6 +61,7 @@ class Child:
         "_up_since",
         "cell",
         "exit",
+        "heeding",
         "lasted",
         "leaving",
         "restart",
@@ -75,6 +76,7 @@ class Child:
         self.state = ChildState.DOWN
         self.leaving = Leaving.NOT
         self.exit: Exit | None = None  # of the last incarnation
+        self.heeding = False  # it was to be started again, and is not because somebody asked it to stop
         self.lasted = 0.0  # seconds for which it was up; 0 if it did not get that far
         self.wait: float | None = None  # the last back-off, before chance
         self.restart: object = None  # the one that it waits for
@@ -106,12 +108,13 @@ class Child:
     @property
     def reason(self) -> Reason:
         """Why it ended."""
-        return _reason(self.exit)
+        return Reason.FINISHED if self.heeding else _reason(self.exit)
 
     @property
     def start_failure(self) -> Reason:
-        """Why it could not be started."""
-        return Reason.SYSTEM_ENDING if self.reason is Reason.SYSTEM_ENDING else Reason.NOT_STARTED
+        """Why it could not be started: one that was stopped before it was up has finished."""
+        failed = self.exit is None or self.reason is Reason.FAILED
+        return Reason.NOT_STARTED if failed else self.reason
 
     @property
     def error(self) -> BaseException | None:
@@ -137,7 +140,8 @@ class Child:
 
     def launch(self) -> Reply[Any]:
         """Start it, at its old address if that is still there."""
-        self.restart = None
+        self.restart = self.exit = None
+        self.heeding = False
         cell = self.cell
         if cell is not None and cell.state != DEAD:
             starting = cell.revive(self.spec.start)
@@ -215,12 +219,21 @@ class Child:
         """Whether it is the supervisor that stops the actor."""
         return self.leaving is not Leaving.NOT
 
-    def ended(self, exit_: Exit) -> None:
+    def heeds_stop(self) -> bool:
+        """Whether a stop that somebody asks for keeps it from being started again: its restart type says so."""
+        return FATES[self.spec.restart][Reason.FINISHED] is not Fate.RESTART
+
+    def ended(self, exit_: Exit, *, heeding: bool = False) -> None:
         """The actor has ended. If nobody waits for that, the supervisor is told."""
-        self.exit = exit_
+        self.exit, self.heeding = exit_, heeding
         self.lasted = trio.current_time() - self._up_since if self.runs else 0.0
         if self._gone is not None:
             self._gone.set()
+        self._say_ended()
+
+    def _say_ended(self) -> None:
+        if self.heeding and self.leaving is Leaving.NOT:  # as if it had been up until then
+            self.state, self.restart = ChildState.RUNNING, None
         self._tell_end()
 
     def _tell_end(self) -> None:
@@ -255,11 +268,14 @@ class Child:
         if self.leaving is Leaving.FOR_GOOD:
             self.retire()
         self.leaving = Leaving.NOT
+        if self.heeding:
+            self._say_ended()
 
     def retire(self) -> None:
         """Be down, at no address."""
         self.state = ChildState.DOWN
         self.restart = None
+        self.heeding = False
         if self.cell is not None:
             self.cell.give_up()
 

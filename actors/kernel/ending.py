@@ -4,7 +4,8 @@
 the exit hook; then everybody who still waits is answered. All of this happens on the loop's thread.
 
 A supervised cell has an `owner`, which says at the beginning of the exit whether the address outlives the actor. If so
-the cell is `kept`: messages queue up, it becomes DOWN instead of DEAD, and then is revived or given up.
+the cell is `kept`: messages queue up, it becomes DOWN instead of DEAD, and then is revived or given up. A stop that
+somebody asks for meanwhile ends it for good, unless the owner would start it again after an ordinary end as well.
 """
 
 # ruff: noqa: SLF001  # a cell, its actor and the replies to it are one mechanism
@@ -57,8 +58,11 @@ class Owner(Protocol):
     def stops(self) -> bool:
         """Whether it is the supervisor that stops the actor."""
 
-    def ended(self, exit_: Exit) -> None:
-        """The actor has ended: the cell is DOWN or DEAD."""
+    def heeds_stop(self) -> bool:
+        """Whether a stop that somebody asks for ends an actor for good that was to be started again."""
+
+    def ended(self, exit_: Exit, *, heeding: bool = False) -> None:
+        """The actor has ended: the cell is DOWN or DEAD. It may be so for good because of a stop that was heeded."""
 
 
 class EndingCell:
@@ -278,6 +282,10 @@ class EndingCell:
 
     def _end_life(self) -> None:
         """Be dead, or down: answer everybody who still waits, except those whom the next incarnation will answer."""
+        heeding = self.kept and self._is_asked_to_stop()
+        if heeding:
+            self.kept = False
+            self._set_event()
         if not self.kept:
             self._refuse_all()
         self._abandon_taken()
@@ -294,7 +302,7 @@ class EndingCell:
         self._answer_stops()
         if not self.kept:
             self._say_ended()
-        self._tell_owner()
+        self._tell_owner(heeding=heeding)
 
     def collapse(self, error: BaseException) -> None:
         """Be dead at once, without a hook: the kernel itself failed on this actor. The host gets the exception."""
@@ -337,9 +345,9 @@ class EndingCell:
         for stop in stops or ():
             stop._resolve(True)
 
-    def _tell_owner(self) -> None:
+    def _tell_owner(self, *, heeding: bool = False) -> None:
         if self.owner is not None:
-            self.owner.ended(cast("Exit", self.exit))
+            self.owner.ended(cast("Exit", self.exit), heeding=heeding)
 
     def _ended_life(self) -> None:
         """An incarnation that had started has ended."""
@@ -370,6 +378,21 @@ class EndingCell:
             self.system.dead_letters.add_all(cast("ActorCell", self), [message for message, _ in entries])
         if type(inbox) is BoundedInbox:
             inbox.close(f"{self} stopped before there was room for the message")
+
+    def _is_asked_to_stop(self) -> bool:
+        """Whether a stop is heeded that somebody asked for: also one that is still queued, behind what was at work."""
+        if self.owner is None or not self.owner.heeds_stop():
+            return False
+        queued = (reply for message, reply in map(opened, self.inbox) if type(message) is _ActorStop)
+        return bool(self.stops) or any(reply is not None for reply in queued)
+
+    def _stop_down(self) -> bool:
+        """Stop while no actor is here: whether that ends it for good."""
+        if self.state != DOWN or self.owner is None or not self.owner.heeds_stop():
+            return False
+        self.give_up()
+        self._tell_owner(heeding=True)
+        return True
 
     def _take_out_stops(self) -> None:
         """Have the end answer every stop that was queued for it: the next incarnation is not stopped by them."""
@@ -430,7 +453,7 @@ class EndingCell:
         if type(message) is not _ActorStop:
             reply._abandon(self.dead_error(why))
         elif dead or self.state >= DOWN:
-            reply._settle(False)
+            reply._settle(not dead and self._stop_down())
         else:
             self._await_stop(reply)
 

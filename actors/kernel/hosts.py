@@ -11,7 +11,7 @@ from trio.lowlevel import checkpoint_if_cancelled
 if TYPE_CHECKING:
     from quiesce.actors.kernel.system import ActorSystem
 
-__all__ = ["checkpoint", "in_asyncio", "in_event_loop"]
+__all__ = ["checkpoint", "in_asyncio", "in_event_loop", "refuse_asyncio"]
 
 
 def in_asyncio() -> bool:
@@ -28,6 +28,17 @@ def in_asyncio() -> bool:
 def in_event_loop() -> bool:
     """Whether blocking the calling thread would stop a loop, of either library."""
     return trio.lowlevel.in_trio_run() or in_asyncio()
+
+
+def refuse_asyncio(entered: str, instead: str) -> None:
+    """Refuse to be entered by an asyncio task, where only Trio will do.
+
+    Raises:
+        RuntimeError: it says what to enter there.
+
+    """
+    if in_asyncio():
+        raise RuntimeError(f"{entered} is for Trio; in an asyncio program it is `async with {instead}`")
 
 
 async def checkpoint(system: ActorSystem) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
 
 from attrs import field, frozen
-from attrs.validators import ge, in_, instance_of, optional
+from attrs.validators import in_, optional
 
 from quiesce.actors.kernel.bounded import InboxPolicy
 from quiesce.actors.kernel.reply import Reply
@@ -34,6 +34,13 @@ def _check_name(_options: object, _field: object, name: Any) -> None:  # noqa: A
         raise ValueError("the name of an actor must not be empty")
 
 
+def _check_limit(_options: object, _field: object, limit: Any) -> None:  # noqa: ANN401  # as above
+    if limit is not None and type(limit) is not int:
+        raise TypeError(f"inbox_limit must be an int above zero or None, not {limit!r}")
+    if limit is not None and limit < 1:
+        raise ValueError(f"inbox_limit must be above zero, not {limit!r}")
+
+
 @frozen(kw_only=True)
 class SpawnOptions:
     """How actors are to be spawned. Options that are left out are as the actor's class says."""
@@ -41,7 +48,7 @@ class SpawnOptions:
     _system: ActorSystem = field(repr=False)
     name: str | None = field(default=None, validator=_check_name)
     """Held by one actor of the system at a time, for `system.lookup(name)`; it stands in texts and logs."""
-    inbox_limit: int | None = field(default=None, validator=optional([instance_of(int), ge(1)]))
+    inbox_limit: int | None = field(default=None, validator=_check_limit)
     """Messages that may wait in the inbox. See `TrioActor.inbox_limit`."""
     inbox_policy: InboxPolicy | None = field(default=None, validator=optional(in_(get_args(InboxPolicy))))
     """What a full inbox does. See `TrioActor.inbox_policy`."""

@@ -190,6 +190,10 @@ class ActorRef(pykka.ActorRef[Any], Generic[A]):
         What was sent before is handled first; with `now=True` it is not: the actor ends after the message that it is
         handling, and an `async def` handler is cancelled. What is left over is answered with `ActorDeadError`.
 
+        A supervised actor that is asked to stop while it crashes, restarts or waits for its restart has ended as well,
+        and stays down if its restart type says so of one that finished; then what waited for the next incarnation is
+        left over. A permanent one comes back: False when there was nothing to stop.
+
         `block` and `timeout` work as for an untyped `ask`.
 
         Raises:

@@ -42,11 +42,12 @@ class Stay(Generic[L]):
 
     def leave(self) -> None:
         """The block, which had been entered or is being hurried, is left. From any thread."""
+        self._system.leaving = True
         self._post(self._left.set)
 
     def hurry(self) -> None:
         """The block is cancelled: give the opening up, or have the actors stopped `now`. From any thread."""
-        self._hurried = True
+        self._hurried = self._system.leaving = True
         self._post(self._cancel)
 
     def _cancel(self) -> None:

@@ -235,7 +235,8 @@ class Supervising(TrioActor):
     async def _put_back(self, child: Child, restart: RestartDue) -> None:
         """Have a child whose elder has ended wait for its restart again, behind what follows from that end."""
         await child.stop(Leaving.FOR_RESTART)
-        child.await_restart(restart)
+        if not child.heeding:
+            child.await_restart(restart)
         self._cell.deliver(restart, None)
 
     async def _start_one(self, key: Hashable, child: Child) -> bool:
@@ -263,7 +264,8 @@ class Supervising(TrioActor):
         return self._children.get(key) is child and not child.stops()
 
     async def _try_again(self, key: Hashable, child: Child, error: Exception) -> None:
-        report("child_not_restarted", supervisor=str(self), child=child.spec.id, exc_info=error)
+        if child.start_failure is Reason.NOT_STARTED:
+            report("child_not_restarted", supervisor=str(self), child=child.spec.id, exc_info=error)
         restart = self._judge(key, child.start_failure, error)
         if restart is not None:
             await self._stop_group(restart.decision)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 import math
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
 
 from attrs import evolve, field, frozen
@@ -88,8 +89,16 @@ def _is_bool(_: object, attribute: Attribute[Any], value: object) -> None:
         _refuse(attribute, value, "True or False")
 
 
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:  # it, or something in it
+        return False
+    return True
+
+
 def _is_id(_: object, attribute: Attribute[Any], value: object) -> None:
-    if value is None or getattr(value, "__hash__", None) is None:
+    if value is None or not _is_hashable(value):
         _refuse(attribute, value, "hashable and not None")
 
 
@@ -180,12 +189,16 @@ class Intensity:
     period: float = field(default=5.0, validator=_is_time)
 
     def add(self, history: tuple[float, ...], now: float) -> tuple[float, ...]:
-        """Return the times of the restarts that count at `now`, this one included."""
-        return (*(time for time in history if now - time <= self.period), now)
+        """Return the times of the restarts that count at `now`, this one included; `history` is in their order."""
+        return (*history[self._oldest(history, now) :], now)
 
     def counting(self, history: tuple[float, ...], now: float) -> int:
         """Return how many of these restarts count at `now`."""
-        return sum(now - time <= self.period for time in history)
+        return len(history) - self._oldest(history, now)
+
+    def _oldest(self, history: tuple[float, ...], now: float) -> int:
+        """Where those begin that count: found without a look at each, as thousands of children may fail at once."""
+        return bisect_left(history, True, key=lambda time: now - time <= self.period)
 
     def exceeded(self, history: tuple[float, ...]) -> bool:
         """Whether these are more than allowed."""

@@ -114,8 +114,8 @@ class Supervisor(Supervising):
             ChildNotFoundError: there is no such child, or it is down.
 
         """
-        child = self._children.get(child_id)
-        if child is None or not child.active or child.cell is None:
+        child = self._find(child_id)
+        if not child.active or child.cell is None:
             raise ChildNotFoundError(child_id)
         return child.ref
 
@@ -191,10 +191,10 @@ class Supervisor(Supervising):
         del self._children[message.child]
 
     def _find(self, child_id: Hashable) -> Child:
-        child = self._children.get(child_id)
-        if child is None:
-            raise ChildNotFoundError(child_id)
-        return child
+        try:
+            return self._children[child_id]
+        except (KeyError, TypeError):  # no child's, or not even hashable
+            raise ChildNotFoundError(child_id) from None
 
     def _find_down(self, child_id: Hashable) -> Child:
         child = self._find(child_id)

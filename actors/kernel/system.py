@@ -17,6 +17,7 @@ from quiesce.actors.kernel.cell import ActorCell
 from quiesce.actors.kernel.dead_letters import DeadLetters
 from quiesce.actors.kernel.dispatcher import Dispatcher
 from quiesce.actors.kernel.errors import NameTakenError, SystemStoppedError
+from quiesce.actors.kernel.hosts import refuse_asyncio
 from quiesce.actors.kernel.log import report
 from quiesce.actors.kernel.names import Names
 from quiesce.actors.kernel.observer import ObservedCell
@@ -57,8 +58,9 @@ class ActorSystem:
     an exception or a cancellation leaves the block they are stopped `now` instead, in the same order. Either way no
     task and no unanswered ask is left.
 
-    A system can be entered once. `work_clock` gives seconds and decides when a checkpoint is due; a test that has to
-    repeat a run exactly passes a counter. An `observer` is told of every start, message and exit.
+    A system can be entered once, and by itself only in Trio: in an asyncio task that is a `RuntimeError`. `work_clock`
+    gives seconds and decides when a checkpoint is due; a test that has to repeat a run exactly passes a counter. An
+    `observer` is told of every start, message and exit.
     """
 
     notes_lives: ClassVar[bool] = True  # whether the kernel's log tells of starts, stops and crashes of actors
@@ -83,6 +85,7 @@ class ActorSystem:
         self.thread = _NO_THREAD  # of the loop; in an asyncio program, only while it is Trio's turn
         self._home = _NO_THREAD
         self.stopping = False
+        self.leaving = False  # the block that it was entered by, or more around it: no calls from outside are taken
         self._cell_class = ActorCell if observer is None else ObservedCell
         self._live: dict[ActorCell, None] = {}  # in the order of their start
         self._scope = trio.CancelScope()
@@ -103,6 +106,7 @@ class ActorSystem:
     async def __aenter__(self) -> Self:
         if self._lifetime is not None:
             raise RuntimeError(f"{self!r} has been entered before; make a new one")
+        refuse_asyncio("ActorSystem()", "ActorSystem.in_asyncio()")
         self._lifetime = self._live_here()
         await self._lifetime.__aenter__()
         return self
@@ -206,7 +210,7 @@ class ActorSystem:
 
     async def _stop_all(self, *, now: bool) -> None:
         """Stop the actors there are, newest first, each one waited for. None is spawned from here on."""
-        self.stopping = True
+        self.stopping = self.leaving = True
         for cell in [cell for cell in reversed(self._live) if cell.owner is None]:  # supervisors stop the others
             await cell.ref.stop(block=False, now=now)
 
@@ -330,14 +334,15 @@ class ActorSystem:
 
         Raises (as the answer):
             ActorDeadError: it was cancelled, or raised what concerns the host.
-            SystemStoppedError: the system is not running.
+            SystemStoppedError: the system is not running, or being left, and the caller is no task of its own loop.
         """
         return Call(self, partial(async_fn, *args, **kwargs))
 
     def iterate(self, stream: AsyncGenerator[T, None]) -> Iterator[T]:
         """Iterate an async generator on a plain thread; it runs in the system.
 
-        Leaving the loop early closes it. Raises, at the first step, `BlockingCallError` on the loop's own thread.
+        Leaving the loop early closes it. Raises, at the first step, `BlockingCallError` on the loop's own thread, and
+        `SystemStoppedError` when the system is not running, or being left; what was begun before goes on to its end.
         """
         return iterate(self, stream)
 

@@ -17,11 +17,13 @@ import pytest
 import sniffio
 import trio
 from pykka import ActorDeadError
+from trio.testing import wait_all_tasks_blocked
 
 from quiesce.actors import (
     Agent,
     InvalidInput,
     MemoryStore,
+    ModelDelta,
     ModelError,
     Runtime,
     ScriptedModel,
@@ -44,7 +46,8 @@ from quiesce.actors.kernel import (
     host_on_thread,
 )
 from quiesce.protocol.errors import SessionHeld, SessionNotFound
-from quiesce.protocol.events import text_of
+from quiesce.protocol.events import Event, text_of
+from quiesce.protocol.model import TextDelta
 
 # --- the hosts ---------------------------------------------------------------------------------------------------
 
@@ -260,6 +263,70 @@ def test_a_reader_of_events_may_begin_anywhere_and_leave_early(host, store):
             await host.take(runtime, agent.events(-1))
 
     host.run(scenario, store)
+
+
+async def watched_turn(agent, tape):
+    """What a watcher sees of a turn."""
+    async with agent.watch() as happenings:
+        await agent.follow_up("hi")
+        async for what in happenings:
+            match what:
+                case ModelDelta(delta=TextDelta(text)):
+                    tape.append(text)
+                case Event(type="turn/end"):
+                    return
+
+
+WATCHERS = {
+    "the loop of its system": lambda runtime, agent, tape: runtime.run(watched_turn, agent, tape).get(),
+    "asyncio in another thread": lambda _, agent, tape: asyncio.run(watched_turn(agent, tape)),
+    "Trio in another thread": lambda _, agent, tape: trio.run(watched_turn, agent, tape),
+}
+
+
+@pytest.mark.parametrize("watch", WATCHERS)
+def test_an_agent_may_be_watched_from_any_loop_and_only_its_own_touches_what_it_tells(watch, store):
+    class Spy:
+        def __init__(self, told):
+            self._told = told
+
+        def __getattr__(self, name):
+            if name in ("add", "remove"):
+                touched[name] = threading.get_ident()
+            return getattr(self._told, name)
+
+    touched, tape = {}, []
+    with Runtime.on_thread(store) as runtime:
+        agent = runtime.run(runtime.agent, "s", model=ScriptedModel([say("fine")])).get()
+        agent._watchers = Spy(agent._watchers)
+        WATCHERS[watch](runtime, agent, tape)
+        runtime.run(agent.close).get()
+        home = runtime._system.thread
+    assert "".join(tape) == "fine"
+    assert touched == {"add": home, "remove": home}
+
+
+def test_an_agent_may_be_watched_from_an_asyncio_program(store):
+    async def main():
+        async with Runtime.in_asyncio(store) as runtime:
+            agent = await runtime.agent("s", model=ScriptedModel([say("fine")]))
+            await watched_turn(agent, tape)
+            await runtime.run(wait_all_tasks_blocked)
+            assert agent._watchers._told == []
+
+    tape = []
+    asyncio.run(main())
+    assert "".join(tape) == "fine"
+
+
+def test_a_runtime_for_trio_that_asyncio_enters_says_what_to_enter_there(tmp_path):
+    async def main():
+        with pytest.raises(RuntimeError, match=r"Runtime\.in_asyncio\(\)"):
+            async with Runtime.open(tmp_path / "agents.db"):
+                pass
+
+    asyncio.run(main())
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_closed_agent_says_so_and_closing_it_again_does_nothing(host, store):

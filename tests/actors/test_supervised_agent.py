@@ -11,7 +11,7 @@ import trio
 from pykka import ActorDeadError
 from trio.testing import wait_all_tasks_blocked
 
-from quiesce.actors import Agent, MemoryStore, Runtime, ScriptedModel, agent_spec, call, say, tool
+from quiesce.actors import Agent, Ask, Hooks, MemoryStore, Runtime, ScriptedModel, agent_spec, call, say, tool
 from quiesce.actors.kernel import (
     ActorSystem,
     ChildNotFoundError,
@@ -20,12 +20,14 @@ from quiesce.actors.kernel import (
     Supervisor,
     receive,
 )
+from quiesce.actors.kernel.receivers import _marked_methods
 from quiesce.actors.scheduler import SchedulerActor
 from quiesce.actors.session import ResumedSession, _Stored
 from quiesce.actors.step_driver import StepDriverActor, _Delivered, _Sync
 from quiesce.actors.watchdog import watchdog
 from quiesce.protocol.errors import (
     InvalidInput,
+    NoOpenQuestion,
     RecoveryFailed,
     SessionHeld,
     StoreFull,
@@ -38,10 +40,12 @@ from quiesce.protocol.messages import (
     Append,
     Cancel,
     CloseOpenTurn,
+    Decide,
     Deliver,
     EventsCommitted,
     Quiesce,
     ReadHistory,
+    ReadQuestions,
     ReadStatistics,
     RunCalls,
     SessionStopped,
@@ -50,11 +54,12 @@ from quiesce.protocol.messages import (
 )
 
 MESSAGES = {
-    ResumedSession: (Append, CloseOpenTurn, ReadHistory, Subscribe, _Stored),
-    SchedulerActor: (RunCalls, AbortCalls, Quiesce, ReadStatistics),
+    ResumedSession: (Append, CloseOpenTurn, ReadHistory, ReadQuestions, Subscribe, _Stored),
+    SchedulerActor: (RunCalls, AbortCalls, Decide, Quiesce, ReadStatistics),
     StepDriverActor: (EventsCommitted, SessionStopped, _Sync, Deliver, _Delivered, Cancel, WhenIdle),
 }
 """All that each of the three actors receives from the others and from its user."""
+ABOUT_QUESTIONS = (Decide, ReadQuestions)
 CASES = [
     pytest.param(actor, message, when, nth, id=f"{actor.__name__}-{message.__name__}-{when}-{nth}")
     for actor, messages in MESSAGES.items()
@@ -62,6 +67,11 @@ CASES = [
     for when in ("before", "after")
     for nth in (1, 2, 3, 5, 8)
 ]
+
+
+@pytest.mark.parametrize("actor", MESSAGES)
+def test_no_message_that_an_actor_receives_is_missing_in_the_table(actor):
+    assert set(MESSAGES[actor]) == set(_marked_methods(actor))
 
 
 class Injected(Exception):  # noqa: N818 - it is on purpose, and no error
@@ -141,7 +151,14 @@ class Work:
         return say("fine", *(call(name, call_id=of, of=of) for name, of in zip(names, ids, strict=True)))
 
 
-ANSWERS = (Injected, ActorDeadError, TurnFailed)
+class Asking(Hooks):
+    """Has a person asked about the calls of "task", which wait beside the live call of "thread"."""
+
+    async def prepare(self, call):
+        return Ask("may it?") if call.name == "task" else None
+
+
+ANSWERS = (Injected, ActorDeadError, TurnFailed, NoOpenQuestion)
 """What somebody may get who asks an agent for something while it crashes."""
 
 
@@ -167,6 +184,16 @@ async def first_event(agent):
         return await anext(events)
 
 
+async def decide(agent):
+    """Approve one of the calls that wait for a person, deny the other, and look again."""
+    questions = await outcome(agent.questions)
+    if not isinstance(questions, ANSWERS):
+        one, other = questions
+        await outcome(agent.approve, one)
+        await outcome(agent.deny, other, "not that one")
+        await outcome(agent.questions)
+
+
 async def use(agent, crash):
     """Ask for all that an agent can be asked for, so that each type of message is sent."""
     if crash.message is SessionStopped:
@@ -175,6 +202,8 @@ async def use(agent, crash):
         agent._driver._cell.crash(Injected("for the driver to be started again"))
     await outcome(agent.statistics)
     await outcome(agent.history)
+    if crash.message in ABOUT_QUESTIONS:
+        await decide(agent)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outcome, first_event, agent)
         if crash.message in (Cancel, AbortCalls):
@@ -211,7 +240,8 @@ async def test_a_crash_at_any_message_leaves_a_sound_log_and_an_agent_that_goes_
             other = await runtime.agent("other", model=ScriptedModel([say("untouched")] * 2))
             await other.send("hi")
             monkeypatch.setattr("quiesce.actors.supervised._ACTORS", crash.actors())
-            agent = await runtime.agent("s", model=work.model, tools=work.tools)
+            hooks = [Asking()] if message in ABOUT_QUESTIONS else []
+            agent = await runtime.agent("s", model=work.model, tools=work.tools, hooks=hooks)
             crash.armed = True
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(turn_of, agent, outcomes)

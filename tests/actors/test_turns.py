@@ -715,6 +715,20 @@ async def test_a_cancel_that_keeps_the_inbox_parks_what_is_queued(agents, gated)
         ]
 
 
+async def test_input_parked_behind_a_failed_turn_has_its_failure_as_the_cause(agents, gated):
+    script = [say("", call(gated.wait, of="it")), fail(ValueError("no more"))]
+    async with agents.at_work(script, tools=[gated.wait]) as desk:
+        failing = await desk.agent.follow_up("go")
+        await gated.running.wait()
+        queued = await desk.agent.follow_up("one")
+        gated.gate.set()
+        with pytest.raises(TurnFailed) as failed:
+            await failing.turn
+        with pytest.raises(InputParked) as parked:
+            await queued.turn
+        assert parked.value.__cause__ is failed.value
+
+
 async def test_input_that_comes_while_a_cancel_still_drops_the_queue_is_the_next_waking_input(agents, gated):
     store = agents.SteppedStore()
     script = [say("", call(gated.wait, of="it")), say("hello")]

@@ -512,6 +512,24 @@ def test_a_second_system_in_the_same_thread_is_refused_and_a_later_one_is_not():
     in_asyncio(main)
 
 
+def test_a_system_for_trio_that_asyncio_enters_says_what_to_enter_there():
+    async def main():
+        system = ActorSystem()
+        with pytest.raises(RuntimeError, match=r"ActorSystem\.in_asyncio\(\)"):
+            async with system:
+                pass
+        async with ActorSystem.in_asyncio():
+            with pytest.raises(RuntimeError, match=r"ActorSystem\.in_asyncio\(\)"):
+                await ActorSystem().__aenter__()
+        return system
+
+    async def enter(system):
+        async with system:
+            assert await (await system.spawn(Plain)).ask(1) == 1
+
+    trio.run(enter, asyncio.run(main()))  # it has not been entered before
+
+
 def test_it_needs_a_running_asyncio_loop():
     async def main():
         with pytest.raises(RuntimeError):

@@ -402,6 +402,20 @@ def test_a_class_whose_bounds_make_no_sense_is_refused_by_name(name, value):
         type("Wrong", (TrioActor,), {name: value})
 
 
+@pytest.mark.parametrize(
+    ("limit", "error"), [(0, ValueError), (-1, ValueError), ("2", TypeError), (2.0, TypeError), (True, TypeError)]
+)
+def test_a_limit_at_the_spawn_that_makes_no_sense_is_refused_by_name(limit, error):
+    with pytest.raises(error, match=f"^inbox_limit must be .*, not {limit!r}$"):
+        ActorSystem().options(inbox_limit=limit)
+
+
+@pytest.mark.parametrize("limit", [True, False])
+def test_a_bool_is_no_limit_of_a_class_either(limit):
+    with pytest.raises(ValueError, match="inbox_limit"):
+        type("Wrong", (TrioActor,), {"inbox_limit": limit})
+
+
 class Restarted(TrioActor):
     """Under a supervisor: does what the message says when the gate opens; one place in the inbox."""
 

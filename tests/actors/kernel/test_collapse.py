@@ -45,7 +45,7 @@ def fail_once(monkeypatch, owner, method, error):
     """Have a method raise, instead of doing its work, when it is called next."""
     before = getattr(owner, method)
 
-    def failing(self, *args):
+    def failing(self, *args, **kwargs):
         monkeypatch.setattr(owner, method, before)
         raise error
 
@@ -144,7 +144,9 @@ async def test_the_ask_whose_turn_failed_is_answered(monkeypatch):
             reply.get()
 
 
-@pytest.mark.parametrize("method", ["turn", "_call_hook", "_ended_life", "_take_out_stops", "_tell_owner"])
+@pytest.mark.parametrize(
+    "method", ["turn", "_call_hook", "_is_asked_to_stop", "_ended_life", "_take_out_stops", "_tell_owner"]
+)
 async def test_a_failure_at_a_child_ends_its_supervisor_too(monkeypatch, method):
     error = AttributeError("a bug")
 

@@ -207,7 +207,10 @@ async def test_what_a_restarted_actor_will_still_handle_is_no_dead_letter():
             def stops(self):
                 return False
 
-            def ended(self, exit_):
+            def heeds_stop(self):
+                return False
+
+            def ended(self, exit_, *, heeding):
                 cell.owner = None
                 cell.revive(Undertaker)
 

@@ -72,9 +72,17 @@ class World:
         self.last = {}
         self.broken = []
         self.refs = {}
+        self.stopped = []  # those that stay down once they have been stopped
 
     def up(self, actor):
         self.refs[actor.name] = actor.actor_ref
+
+    def stop(self, ref):
+        """Ask an actor to stop; a true answer means that it has ended, and for good unless it is permanent."""
+        stopping = ref.stop(block=False, now=self.chance.random() < 0.5)
+        if ref._cell.owner.spec.restart != "permanent":
+            stopping.on_done(lambda answer: self.stopped.append(ref) if answer.get() else None)
+        return stopping
 
     def fall(self, risk):
         if self.chance.random() < risk:
@@ -112,7 +120,7 @@ class World:
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))
-async def test_the_order_holds_over_restarts_every_ask_ends_and_nothing_is_left(first, autojump_clock):
+async def test_the_order_holds_over_restarts_stops_hold_every_ask_ends_and_nothing_is_left(first, autojump_clock):
     for seed in range(first, first + 20):
         await one_run(World(random.Random(seed)))
 
@@ -138,6 +146,9 @@ async def one_run(world):  # noqa: C901  # one run
             requests = [TerminateChild(name), RestartChild(name), StartChild(world.spec(name))]
             replies.append(supervisor.ask(chance.choice(requests)))
             replies.append(dynamic.ask(StartChild(world.spec(f"d{number}"))))
+            if chance.random() < 0.3:
+                replies.append(world.stop(chance.choice(list(world.refs.values()))))
+            assert not any(ref.is_alive() for ref in world.stopped)
             if chance.random() < 0.3:
                 replies.append(dynamic.ask(TerminateChild(chance.choice(list(world.refs.values())))))
             await trio.sleep(chance.random() * 3)

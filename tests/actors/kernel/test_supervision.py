@@ -119,6 +119,28 @@ def test_an_intensity_of_zero_gives_up_at_the_first_failure():
     assert after(Reason.FAILED, Rules(intensity=Intensity(0))).verdict is Verdict.GIVE_UP
 
 
+@given(st.lists(st.floats(0, 100), max_size=30), st.floats(0, 20), st.floats(0.1, 50))
+def test_what_counts_of_a_history_is_what_lies_within_the_period(times, since, period):
+    intensity, history = Intensity(period=period), tuple(sorted(times))
+    now = max(times, default=0.0) + since
+    counting = tuple(time for time in history if now - time <= period)
+    assert intensity.add(history, now) == (*counting, now)
+    assert intensity.counting(history, now) == len(counting)
+
+
+def test_the_next_of_thousands_of_failures_costs_no_look_at_each_of_them():
+    class Now(float):
+        looks = 0
+
+        def __sub__(self, other):
+            Now.looks += 1
+            return float(self) - other
+
+    history = tuple(range(10_000))
+    assert len(Intensity(10_000, period=5_000.0).add(history, Now(10_000))) == 5_001
+    assert Now.looks < 20
+
+
 # -- back-off ---------------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +207,7 @@ def test_a_significant_temporary_child_that_fails_shuts_the_supervisor_down():
     [
         ("id", None),
         ("id", []),
+        ("id", ([],)),
         ("start", 3),
         ("start", (object, 1)),
         ("restart", "always"),

@@ -95,6 +95,33 @@ async def test_each_request_has_its_answer_in_each_state(family, request_name, s
         assert supervisor.is_alive()
 
 
+@pytest.mark.parametrize(
+    ("kind", "request_type"),
+    [
+        (Supervisor, TerminateChild),
+        (Supervisor, RestartChild),
+        (Supervisor, DeleteChild),
+        (DynamicSupervisor, TerminateChild),
+    ],
+)
+async def test_what_cannot_be_an_id_is_that_of_no_child(kind, request_type):
+    async with ActorSystem() as system:
+        supervisor = await system.spawn(kind)
+        for child_id in ([], ([],), {}):
+            with pytest.raises(ChildNotFoundError):
+                await supervisor.ask(request_type(child_id))
+            supervisor.tell(request_type(child_id))
+        await trio.testing.wait_all_tasks_blocked()
+        assert supervisor.is_alive()
+
+
+async def test_a_supervisor_has_no_child_of_what_cannot_be_an_id():
+    async with ActorSystem() as system:
+        supervisor = await system.spawn(Supervisor)
+        with pytest.raises(ChildNotFoundError):
+            supervisor._cell.actor.child([])
+
+
 async def test_terminating_kills_the_ref_and_restarting_makes_a_new_one(family):
     async with ActorSystem() as system:
         supervisor = await system.spawn(Supervisor, family.specs("a"))
