@@ -47,7 +47,11 @@ _OPTIONS: Final = (
         show_envvar=True,
         help=f"Who answers. KIND: {', '.join(KINDS)}.",
     ),
-    click.option("--base-url", metavar="URL", help="Of a compatible server. Default: the provider's own."),
+    click.option(
+        "--base-url",
+        metavar="URL",
+        help="Of a compatible server (for openai: the profile 'compatible' is kept to). Default: the provider's own.",
+    ),
     click.option("--mcp", metavar="COMMAND", multiple=True, help="An MCP server: a command, or a URL. Repeatable."),
     db_option,
     click.option("--session", metavar="ID", help="Create it, or go on with it. Default: a new one."),
