@@ -27,6 +27,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time, timedelta
@@ -40,7 +41,7 @@ import attrs
 
 from quiesce.protocol.errors import InvalidInput
 
-__all__ = ["JSON", "MAX_DEPTH", "check_json", "clean_text", "make_storable"]
+__all__ = ["JSON", "MAX_DEPTH", "check_json", "clean_json", "clean_text", "make_storable"]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 """A JSON value as Python reads it."""
@@ -174,6 +175,42 @@ def clean_text(text: str) -> str:
     if text.isascii() or _is_encodable(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def clean_json(value: Thing) -> Thing:
+    """`value` with what cannot be written as JSON in UTF-8, and NUL, replaced as `make_storable` does it.
+
+    All else stays: what needs nothing, the whole or a part, is given back as the same object. Never raises.
+    """
+    try:
+        return _clean(value)
+    except RecursionError:
+        return make_storable(value)
+
+
+def _clean(value: Thing) -> Thing:
+    kind = type(value)
+    if kind is str:
+        return clean_text(value)
+    if kind is list:
+        items = [_clean(item) for item in value]
+        return value if all(map(operator.is_, items, value)) else items
+    if kind is dict:
+        return _clean_object(value)
+    if value is None or kind is bool or (kind is float and math.isfinite(value)):
+        return value
+    return value if kind is int and value.bit_length() <= _MAX_BITS else make_storable(value)
+
+
+def _clean_object(value: dict[Any, Any]) -> dict[Any, Any]:
+    keys = [clean_text(key) if type(key) is str else _as_key(make_storable(key)) for key in value]
+    items = [_clean(item) for item in value.values()]
+    if all(map(operator.is_, keys, value)) and all(map(operator.is_, items, value.values())):
+        return value
+    out: dict[str, Any] = {}
+    for key, item in zip(keys, items, strict=True):
+        out[_free(key, out)] = item
+    return out
 
 
 class _Maker:

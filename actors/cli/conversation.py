@@ -59,7 +59,8 @@ _OPTIONS: Final = (
         "--profile",
         metavar="NAME",
         type=click.Choice(list(PROFILES)),
-        help=f"What a compatible server accepts: {', '.join(PROFILES)}. Default: told by its address.",
+        help=f"What a compatible server accepts: {', '.join(PROFILES)}. Default: told by its address; 'compatible' for "
+        "one of kind openai that is not known.",
     ),
     click.option(
         "--mcp",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import frozen
 
-from quiesce.protocol.dialects.faults import Circumstances, malformed, model_error
+from quiesce.protocol.dialects.faults import Circumstances, model_error
 from quiesce.protocol.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -145,8 +145,6 @@ class ApiClient:
         sdk = self.module
         if isinstance(error, (sdk.APITimeoutError, httpx2.TimeoutException)):
             return model_error("the provider did not answer in time", self.around(), code="TIMEOUT")
-        if isinstance(error, httpx2.SSEError):
-            return malformed(f"it is no stream of events ({error})")
         if isinstance(error, (sdk.APIConnectionError, httpx2.RequestError)):
             return model_error(_innermost(error), self.around(), code="CONNECTION")
         response = getattr(error, "response", None)

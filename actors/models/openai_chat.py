@@ -1,4 +1,8 @@
-"""`OpenAIChatModel`: Chat Completions, on the official SDK. Most servers that are compatible with OpenAI speak it."""
+"""`OpenAIChatModel`: Chat Completions, on the official SDK. Most servers that are compatible with OpenAI speak it.
+
+What OpenAI alone is sure to take (the role `developer`, `max_completion_tokens`, arguments that are no JSON) is sent to
+OpenAI alone: any other host has the profile of its vendor, or `compatible`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenAIChatModel"]
 
 _LIMITS: Final = {"openai": "max_completion_tokens"}
-"""Provider -> what it calls the most tokens of an answer. OpenAI refuses the older `max_tokens` for newer models; most
+"""Provider -> what it calls the most tokens of an answer. OpenAI refuses the older `max_tokens` for newer models;
 others know only that."""
 _UNCOUNTED: Final = frozenset({"mistral"})
 """Providers that send usage unasked, and refuse to be asked (openai/openai-agents-python#442)."""
@@ -28,7 +32,13 @@ class OpenAIChatModel(ProviderModel):
 
     sdk = OPENAI
     dialect = Dialect(Renderer, request, Stream, "/chat/completions")
-    profiles: ClassVar[Mapping[str, str]] = {"": "openai", "api.deepseek.com": "deepseek", "api.mistral.ai": "mistral"}
+    profiles: ClassVar[Mapping[str, str]] = {
+        "": "compatible",
+        "api.openai.com": "openai",
+        "openai.azure.com": "openai",
+        "api.deepseek.com": "deepseek",
+        "api.mistral.ai": "mistral",
+    }
 
     def _options(self) -> JsonObject:
         options: JsonObject = {_LIMITS.get(self.provider, "max_tokens"): self._limit}

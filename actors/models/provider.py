@@ -65,8 +65,9 @@ class ProviderModel:
     Args:
         name: the model's name, as the server knows it.
         base_url: the server, if it is not the provider's own (or the one that the SDK's environment variable names).
-        profile: what the server accepts (`protocol.dialects.PROFILES`); by default that of the provider, or of the one
-            whose server it is. Its `model` is filled in.
+        profile: what the server accepts (`protocol.dialects.PROFILES`); by default that of the vendor whose host it
+            is, and of any other host what servers of the dialect have in common (for Chat Completions `compatible`).
+            Its `model` is filled in.
         api_key: by default from the SDK's environment variable. It is never shown, logged or stored.
         timeout: seconds without a word from the server after which a request fails; by default the SDK's ten minutes.
         max_tokens: the most that one answer may have.
@@ -82,7 +83,7 @@ class ProviderModel:
     sdk: ClassVar[Sdk]
     dialect: ClassVar[Dialect]
     profiles: ClassVar[Mapping[str, str]]
-    """The name of a host -> the profile of the server there; "" for all others."""
+    """The name of a host, which stands for those below it too -> the profile of the server there; "" for all others."""
 
     def __init__(
         self,
@@ -176,7 +177,9 @@ class ProviderModel:
 
     def _profile(self, given: Profile | None) -> Profile:
         usual = PROFILES[self.profiles[""]]
-        profile = given or PROFILES[self.profiles.get(self._api.host, usual.name)]
+        host = f".{self._api.host.lower().removesuffix('.')}"
+        known = (name for suffix, name in self.profiles.items() if suffix and host.endswith(f".{suffix}"))
+        profile = given or PROFILES[next(known, usual.name)]
         if profile.dialect != usual.dialect:
             raise InvalidInput(f"profile: {profile.name} is of the {profile.dialect} dialect, not {usual.dialect}")
         return evolve(profile, model=self.name)

@@ -19,10 +19,11 @@ from quiesce.protocol.errors import UnreadableLog
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from quiesce.protocol.dialects.profile import LabelRule, Profile
+    from quiesce.protocol.dialects.profile import LabelRule, MediaKind, Profile
 
 __all__ = [
     "ARGUMENT_RULES",
+    "DATA_RULE",
     "LABEL_RULES",
     "TOOL_RULES",
     "VALUE_RULES",
@@ -31,6 +32,7 @@ __all__ = [
     "Thing",
     "check_arguments",
     "check_call_id",
+    "check_data",
     "check_name",
     "check_names",
     "check_values",
@@ -86,6 +88,9 @@ ARGUMENT_RULES: Final = (
     Rule("arguments-object", "the text of an object is needed", "MoonshotAI/kimi-cli#1171, vLLM, SGLang", "service"),
 )
 """The rules of calls whose arguments are text."""
+
+DATA_RULE: Final = Rule("data-length", "this provider takes no longer media", "Profile.max_media", "spec")
+"""The rule of media that come with the request."""
 
 TOOL_RULES: Final = table(
     Rule("tools", "a list of objects is needed", "schemas of all three dialects", "spec"),
@@ -224,6 +229,13 @@ def check_arguments(report: Report, profile: Profile, arguments: Thing, at: Path
         report.tell("arguments", at, f"the arguments are {kind_of(arguments)}")
     elif profile.arguments == "object" and type(_parsed(arguments)) is not dict:
         report.tell("arguments-object", at, f"the arguments are {shown(arguments)}")
+
+
+def check_data(report: Report, profile: Profile, kind: MediaKind, data: Thing, at: Path) -> None:
+    """Tell the text of an image, a document or audio that is too long."""
+    most = profile.max_media.of(kind)
+    if type(data) is str and most is not None and len(data) > most:
+        report.tell("data-length", at, f"{len(data):,} characters, and at most {most:,} of an {kind} go")
 
 
 def _parsed(text: str) -> Thing:

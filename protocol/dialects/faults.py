@@ -3,7 +3,8 @@
 1. An error object is found wherever providers put it: under `error`, as `{type: error, error: {...}}`, as a FastAPI
    `detail`, as plain text. The code is the provider's own `code`, else its `type`, else `HTTP_<status>`.
 2. Transient are 408, 409, 429 and 5xx, and, where no status came (an error event inside a stream), the codes that stand
-   for those. A spent quota comes as 429 and is not transient. An `x-should-retry` of the provider goes before all this.
+   for those. A spent quota comes as 429 and is not transient. An `x-should-retry` of the provider goes before all this,
+   but where the status (any other 4xx) says that the request is wrong: the same one would be refused again.
 3. The refused place in the request is written one way, `messages[3].content[0]`, however the provider spelt it: in
    `param`, in a `loc` list, or in its text (`messages.3.content.0: ...`, `messages.[3].content`, `input[2]`).
 4. What stands at that place is told by role, type, name and ids. Content is not quoted, and no key gets out: the texts
@@ -210,6 +211,7 @@ def _labels(item: Thing) -> str:
 
 _REQUEST_IDS: Final = ("x-request-id", "request-id")
 _TRANSIENT_STATUS: Final = frozenset({408, 409, 429})
+_CLIENT_FAULT: Final = 400
 _SERVER_FAULT: Final = 500
 _TRANSIENT: Final = frozenset(
     {
@@ -233,7 +235,9 @@ _FINAL: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "
 
 
 def _is_transient(status: int | None, names: tuple[str, str], headers: Mapping[str, str]) -> bool:
-    told = {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower())
+    if status is not None and _CLIENT_FAULT <= status < _SERVER_FAULT and status not in _TRANSIENT_STATUS:
+        return False
+    told = {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
     if told is not None:
         return told
     if _FINAL.intersection(names):
@@ -271,7 +275,18 @@ def _number(text: str) -> float | None:
 # --- the sentence ------------------------------------------------------------------------------------------------
 
 _LONGEST_MESSAGE: Final = 600
-_KEYS: Final = re.compile(r"\b(sk|pk|rk|xai|gsk|AIza)[-_][\w*.-]{8,}|(?<=Bearer )[^\s'\"]+")
+_KEYS: Final = re.compile(
+    r"""
+      \b(?:sk|pk|rk|xai|gsk|pplx|nvapi|tgp|hf|r8|ghp|gho|ghs|github_pat|glpat|xox[abp])[-_][\w*.-]{8,}
+    | \bAIza[\w*-]{8,}  # Google
+    | \bya29\.[\w*.-]{8,}  # Google, OAuth
+    | \b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9*]{8,}  # AWS
+    | \beyJ[\w*-]{8,}(?:\.[\w*-]+)+  # a JSON web token
+    | \b((?i:bearer)(?:[ =:+]|%20)+)[^\s'"]+  # whatever is said to be a bearer's
+    """,
+    re.VERBOSE,
+)
+"""What looks like a key; the group is what stays of it."""
 
 
 def _sentence(message: str, status: int | None, code: str, position: str | None, body: JsonObject | None) -> str:
@@ -294,4 +309,4 @@ def _facts(request_id: str | None, wait: float | None) -> str:
 def _blotted(text: str, secrets: tuple[str, ...]) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
-    return clean_text(_KEYS.sub("***", text))
+    return clean_text(_KEYS.sub(r"\1***", text))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quiesce.protocol.dialects.profile import MediaKind, Profile
     from quiesce.protocol.events import JsonObject
 
-__all__ = ["Media", "described", "media_of", "neutral", "resource_text"]
+__all__ = ["Media", "described", "longest_text", "media_of", "neutral", "resource_text"]
 
 _TYPES: Final[dict[str, MediaKind]] = {
     "image/png": "image",
@@ -40,7 +40,7 @@ _ALIASES: Final = {
     "audio/wave": "audio/wav",
     "audio/mp3": "audio/mpeg",
 }
-_BASE64: Final = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _DATA_URL: Final = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 _WEB: Final = ("https://", "http://")
 _SHOWN: Final = 200
@@ -86,11 +86,20 @@ def resource_text(data: JsonObject) -> str | None:
     return text if type(text) is str else None
 
 
-def described(data: JsonObject) -> str:
-    """The line that stands for a block that cannot be sent: its type, and what is known about it."""
+def described(data: JsonObject, why: str = "cannot be shown here") -> str:
+    """The line that stands for a block that cannot be sent: its type, what is known about it, and why it cannot."""
     said = [data.get(key) for key in ("type", "mediaType", "mimeType", "name", "uri", "url")]
-    words = " ".join(item[:_SHOWN] for item in said if type(item) is str and item.strip())
-    return f"[{words or 'content of no type'}: cannot be shown here]"
+    shown = (item.partition(",")[0] if item.startswith("data:") else item for item in said if type(item) is str)
+    words = " ".join(item[:_SHOWN] for item in shown if item.strip())
+    return f"[{words or 'content of no type'}: {why}]"
+
+
+def longest_text(part: object) -> int:
+    """How many characters the longest text in `part` has: of a part that shows media, that is what it shows."""
+    if type(part) is str:
+        return len(part)
+    inner = part.values() if type(part) is dict else part if type(part) is list else ()
+    return max((longest_text(item) for item in inner), default=0)
 
 
 def _media(data: JsonObject) -> Media | None:
@@ -103,11 +112,16 @@ def _media(data: JsonObject) -> Media | None:
     name = name if type(name) is str else None
     if type(content) is str:
         known = _TYPES.get(media_type or "")
-        fits = known is not None and kind in (known, "resource") and content and _BASE64.fullmatch(content)
+        fits = known is not None and kind in (known, "resource") and _is_base64(content)
         return Media(known, media_type, content, None, name) if known is not None and fits else None
     if type(url) is str and url.startswith(_WEB) and kind in ("image", "document"):
         return Media("image" if kind == "image" else "document", media_type, None, url, name)
     return None
+
+
+def _is_base64(text: str) -> bool:
+    """Whether it is base64, and not empty. It may be tens of megabytes: one run over it has to do."""
+    return len(text) % 4 == 0 and _BASE64.fullmatch(text) is not None
 
 
 def _unfolded(data: JsonObject) -> JsonObject:

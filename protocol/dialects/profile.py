@@ -1,11 +1,13 @@
 """Profiles: what differs between servers that speak one dialect.
 
 A `Profile` is a value. Renderers, readers, parsers and checkers take it and know no vendor by name. `PROFILES` holds
-the ready ones; a server of one's own is `attrs.evolve(PROFILES["openai"], provider="mine", model="m-1")`.
+the ready ones; a server of one's own is `attrs.evolve(PROFILES["compatible"], provider="mine", model="m-1")`.
 
-Three kinds stand in the table:
+Four kinds stand in the table:
 
 - vendors, by their rule books and by their services' errors: openai, openai-responses, anthropic, deepseek, mistral;
+- `compatible`: a server of Chat Completions of which nothing more is known than that (Ollama, vLLM, llama.cpp, LM
+  Studio, gateways). It is what a host gets that is not one of the vendors', and asks of no server what only OpenAI has;
 - `strict-chat`, `strict-responses`, `strict-anthropic`: the intersection, which all known servers of the dialect take;
 - `any-chat`, `any-responses`, `any-anthropic`: the least that any server of the dialect asks. They give a transcript
   back as it was read, byte for byte, wherever its contract allows.
@@ -19,7 +21,7 @@ from typing import Final, Literal, TypeAlias
 
 from attrs import evolve, frozen
 
-__all__ = ["BEDROCK_CALL_ID", "PROFILES", "DialectName", "LabelRule", "MediaKind", "Profile"]
+__all__ = ["BEDROCK_CALL_ID", "PROFILES", "DialectName", "LabelRule", "MediaKind", "MediaLimits", "Profile"]
 
 DialectName: TypeAlias = Literal["chat", "responses", "anthropic"]
 """The dialects that quiesce speaks: OpenAI Chat Completions, OpenAI Responses, Anthropic Messages."""
@@ -48,6 +50,26 @@ class LabelRule:
     def allows(self, label: str) -> bool:
         """Whether `label` can be sent as it is."""
         return self._pattern.fullmatch(label) is not None
+
+
+@frozen(kw_only=True)
+class MediaLimits:
+    """How long a piece of media may be, for each kind: in characters of its text in the request, which is base64 with
+    whatever the dialect puts around it. None: no limit is known.
+    """
+
+    image: int | None = None
+    document: int | None = None
+    audio: int | None = None
+
+    def allow(self, kind: MediaKind, length: int) -> bool:
+        """Whether `length` characters of that kind go."""
+        most = self.of(kind)
+        return most is None or length <= most
+
+    def of(self, kind: MediaKind) -> int | None:
+        """The most characters of that kind."""
+        return {"image": self.image, "document": self.document, "audio": self.audio}[kind]
 
 
 @frozen(kw_only=True)
@@ -95,12 +117,23 @@ class Profile:
     media: frozenset[MediaKind] = frozenset({"image", "document", "audio"})
     """What a user message can carry beside text; the rest becomes a line of text that names it."""
 
+    max_media: MediaLimits = MediaLimits()
+    """How long one piece of media may be; what is longer becomes a line of text that says so.
+
+    Responses 20 971 520 characters of an image's data URL, 73 400 320 of a file's (schema). Anthropic 5 242 880
+    characters of an image's base64 (service errors: anthropics/claude-code#10612, lobehub/lobehub#14711)."""
+
     images_in_results: bool = False
     """Whether media can ride in the result of a call. Where not, they go to a user message behind the whole batch."""
 
     text_parts: bool = True
     """Whether content may be a list of texts (Chat). Where not, texts that come together are joined by blank lines:
     some servers take nothing but a string."""
+
+    null_content: bool = True
+    """Whether `content` may be null, or missing, in an answer that is nothing but calls (Chat; the schema says so).
+    Ollama refuses null (SAIL-Research-Lab/cheetahclaws#72, pydantic-ai#5206), others a missing one; an empty string
+    passes everywhere."""
 
     reasoning_content: bool = False
     """Whether answers with calls carry `reasoning_content`, the plain text of what that provider's model thought
@@ -169,11 +202,21 @@ _MISTRAL: Final = evolve(
     media=frozenset({"image"}),
     ends_with_input=True,
 )
+_COMPATIBLE: Final = evolve(
+    _OPENAI,
+    name="compatible",
+    provider="compatible",
+    arguments="object",
+    input_roles=frozenset({"system"}),
+    media=frozenset({"image"}),
+    null_content=False,
+)
 _STRICT_CHAT: Final = evolve(
     _DEEPSEEK,
     name="strict-chat",
     provider="strict-chat",
     call_id=_NINE,
+    null_content=False,
     reasoning_content=False,
     starts_with_user=True,
     ends_with_input=True,
@@ -187,6 +230,7 @@ _RESPONSES: Final = Profile(
     input_roles=frozenset({"system", "developer"}),
     media=frozenset({"image", "document"}),
     images_in_results=True,
+    max_media=MediaLimits(image=20_971_520, document=73_400_320),
     max_text=10_485_760,
 )
 _STRICT_RESPONSES: Final = evolve(
@@ -210,6 +254,7 @@ _ANTHROPIC: Final = Profile(
     arguments="object",
     input_roles=frozenset(),
     media=frozenset({"image", "document"}),
+    max_media=MediaLimits(image=5_242_880),
     images_in_results=True,
     starts_with_user=True,
     ends_with_input=True,
@@ -236,6 +281,7 @@ def _permissive(base: Profile, name: str) -> Profile:
         tool_name=_ANYTHING,
         arguments="object" if base.dialect == "anthropic" else "any",
         media=frozenset({"image", "document", "audio"}),
+        max_media=MediaLimits(),
         images_in_results=True,
         reasoning_content=base.dialect == "chat",
         merge=base.dialect == "anthropic",
@@ -253,6 +299,7 @@ PROFILES: Final[dict[str, Profile]] = {
         _ANTHROPIC,
         _DEEPSEEK,
         _MISTRAL,
+        _COMPATIBLE,
         _STRICT_CHAT,
         _STRICT_RESPONSES,
         _STRICT_ANTHROPIC,

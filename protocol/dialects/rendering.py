@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from quiesce.protocol.dialects.cleaning import cleaned
 from quiesce.protocol.dialects.exchanges import exchanges, exchanges_in_order
-from quiesce.protocol.dialects.media import described, resource_text
+from quiesce.protocol.dialects.media import described, longest_text, resource_text
 from quiesce.protocol.events import OpaqueBlock, ToolCallBlock
 from quiesce.protocol.storable import clean_text
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from quiesce.protocol.dialects.exchanges import Exchange
-    from quiesce.protocol.dialects.profile import Profile
+    from quiesce.protocol.dialects.profile import MediaKind, Profile
     from quiesce.protocol.events import Block, JsonObject, ModelMessage
     from quiesce.protocol.model import ModelRequest, Visible
 
@@ -33,10 +34,12 @@ __all__ = [
     "is_own",
     "sendable_text",
     "system_text",
+    "too_large",
 ]
 
 BEGIN: Final = "Begin."
-"""What the user says first where a history starts with the assistant and the server wants a user."""
+"""What the user says first where a history starts with the assistant and the server wants a user, and where nothing
+was said at all: no server takes a request without a message."""
 CONTINUE: Final = "Continue."
 """What the user says last where a history ends with the assistant and the server wants input."""
 NO_OUTPUT: Final = "(no output)"
@@ -79,7 +82,7 @@ class BaseRenderer:
             self._start()
             new = exchanges(messages)
         for exchange in new:
-            self._writing.add(exchange)
+            self._writing.add(cleaned(exchange))
         self._seen = messages
         return self._writing.written()
 
@@ -115,6 +118,15 @@ def sendable_text(text: str, profile: Profile) -> str:
         return text
     note = f"\n[cut: {len(text)} characters in all]"
     return text[: profile.max_text - len(note)] + note
+
+
+def too_large(block: OpaqueBlock, part: JsonObject, kind: MediaKind | None, profile: Profile) -> str:
+    """The line that stands for `part`, which shows `block`, if that is longer than the server takes; else ""."""
+    length = longest_text(part)
+    if kind is None or profile.max_media.allow(kind, length):
+        return ""
+    why = f"too large to be shown here, {length:,} characters where {profile.max_media.of(kind):,} go"
+    return sendable_text(described(block.data, why), profile)
 
 
 def in_words(block: Block, profile: Profile) -> str:

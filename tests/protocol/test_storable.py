@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiesce.protocol.errors import InvalidInput
-from quiesce.protocol.storable import MAX_DEPTH, check_json, clean_text, make_storable
+from quiesce.protocol.storable import MAX_DEPTH, check_json, clean_json, clean_text, make_storable
 
 SOUND = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False).map(lambda number: number or 0.0)
@@ -299,3 +299,59 @@ def test_clean_text_is_storable_and_cleaning_it_again_changes_nothing(text):
     clean = clean_text(text)
     check_json(clean)
     assert clean_text(clean) == clean
+
+
+# --- what can be written as JSON stays, the rest is replaced -----------------------------------------------------
+
+SENDABLE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | SOUND,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(SOUND, inner, max_size=4),
+    max_leaves=20,
+)
+UNSENDABLE = st.recursive(
+    SENDABLE | st.floats() | ANY_TEXT | st.builds(object) | st.binary(max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner)
+        | st.dictionaries(ANY_TEXT | st.integers() | st.none(), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(SENDABLE)
+def test_what_can_be_written_as_json_is_the_same_object(value):
+    assert clean_json(value) is value
+
+
+@given(UNSENDABLE)
+def test_what_cannot_can_be_afterwards(value):
+    clean = clean_json(value)
+    json.dumps(clean, ensure_ascii=False, allow_nan=False).encode()
+    assert clean_json(clean) is clean
+
+
+@given(st.dictionaries(ANY_TEXT, st.integers(), max_size=6))
+def test_no_entry_is_lost_when_keys_become_alike(value):
+    assert list(clean_json(value).values()) == list(value.values())
+
+
+def test_parts_that_need_nothing_stay_the_same_objects_beside_one_that_does():
+    fine = {"zero": -0.0, "list": [1.0]}
+    clean = clean_json({"bad": math.nan, "fine": fine})
+    assert (clean["bad"], list(clean)) == ("NaN", ["bad", "fine"])
+    assert clean["fine"] is fine
+
+
+def test_a_number_of_more_digits_than_python_writes_is_named():
+    assert clean_json([10**5000]) == make_storable([10**5000])
+
+
+def test_what_contains_itself_or_is_nested_too_deeply_is_replaced():
+    loop = [1]
+    loop.append(loop)
+    deep: Any = []
+    for _ in range(10_000):
+        deep = [deep]
+    for value in (loop, deep):
+        json.dumps(clean_json(value))

@@ -21,7 +21,8 @@ reasoning), and plays a script for those it accepts. Tests get this module as th
 
 The three dialects are served at once: `base_url` ends in /v1 for the openai SDK, and `root_url` is for anthropic's,
 which adds /v1 itself. A reply is played in the dialect that the request came in. `variant` is what is enforced:
-"openai", "anthropic", "deepseek", "mistral", or "strict" (the default), which is all of it.
+"openai", "anthropic", "deepseek", "mistral", "compatible" (a server of whom nothing more is known), or "strict" (the
+default), which is all of it.
 
 A script may also be a function of the request (`Request`: number, dialect, body, last_text, depth, ...) that gives the
 reply, or `by_depth(replies)`, which picks the reply by the number of model messages already in the conversation: a

@@ -869,7 +869,7 @@ async def test_deepseek_wants_the_reasoning_of_calls_back(fake_provider, serve, 
     first = [fake_provider.Thinking("hm"), fake_provider.Call("a", id="aaaaaaaa1")]
     call = {"id": "aaaaaaaa1", "type": "function", "function": {"name": "a", "arguments": "{}"}}
     answered = [
-        {"role": "assistant", "content": None, "tool_calls": [call], **sent},
+        {"role": "assistant", "content": "", "tool_calls": [call], **sent},
         {"role": "tool", "tool_call_id": "aaaaaaaa1", "content": "x"},
     ]
     async with serve(first, [fake_provider.Text("ok")], variant=variant) as (provider, client):

@@ -10,13 +10,14 @@ envelope     the body is an object; a model; `stream` is a boolean; `stream_opti
              Anthropic; no lone surrogate anywhere; something to answer
 tools        definitions have a valid name, each its own, and an object as schema; `tool_choice` only with tools, and of
              one that is there
-shape        roles, kinds of content and fields that the dialect knows; no content where none may be missing
+shape        roles, kinds of content and fields that the dialect knows; no content where none may be missing [never]
 blank        no text without a visible character (Anthropic) [assistant messages of Mistral that say nothing]
 call-id      alphabet and length of call ids
 unique       ids are not used twice, in a message [in a request]
 name         alphabet and length of tool names
 arguments    a string (OpenAI), an object (Anthropic) [a string that holds an object]
 empty-calls  never `tool_calls: []`
+size         no text, image or file longer than the dialect allows
 pairing      every call is answered, at once and once; every result has its call
 order        first message, alternation, results in front [text before calls; last message]
 reasoning    thinking blocks are whole; a reasoning item is followed by the item it led to
@@ -67,11 +68,14 @@ class Rules:
     chat_roles: frozenset[str] = frozenset({"developer", "system", "user", "assistant", "tool"})
     unique_in_request: bool = False  # call ids in Chat Completions; the other dialects want it everywhere
     arguments_are_objects: bool = False
+    images_only: bool = False  # Chat: a user sends text and images, and neither files nor audio
     alternation: bool = False  # Chat: no two messages of the user, or of the model, in a row
     says_something: bool = False  # Chat: an assistant message has text or calls
     last_is_input: bool = False  # the last message is the user's or a result
     outputs_adjacent: bool = False  # Responses: outputs stand before any message, as in Chat
     text_before_calls: bool = False  # Anthropic: no text after a call in a message
+    null_content: bool = True  # Chat: content may be null, or missing, beside calls
+    limit: str = "max_completion_tokens"  # Chat: what the most tokens of an answer are called; no other name is known
     call_fields: frozenset[str] = frozenset()  # Chat: fields of calls beside the usual ones
     reasoning_content: bool = False  # Chat: the field is known
     reasoning_content_due: bool = False  # Chat: it has to be sent back with the calls it led to
@@ -86,11 +90,24 @@ VARIANTS = {
     "openai": _OPENAI,
     "anthropic": _OPENAI,
     "deepseek": Rules(
-        chat_roles=_OTHER_ROLES, unique_in_request=True, reasoning_content=True, reasoning_content_due=True
+        chat_roles=_OTHER_ROLES,
+        limit="max_tokens",
+        unique_in_request=True,
+        reasoning_content=True,
+        reasoning_content_due=True,
+    ),
+    "compatible": Rules(
+        chat_roles=_OTHER_ROLES,
+        limit="max_tokens",
+        unique_in_request=True,
+        arguments_are_objects=True,
+        null_content=False,
+        images_only=True,
     ),
     "mistral": Rules(
         chat_call_id="[a-zA-Z0-9]{9}",
         chat_roles=_OTHER_ROLES,
+        limit="max_tokens",
         unique_in_request=True,
         alternation=True,
         says_something=True,
@@ -99,6 +116,8 @@ VARIANTS = {
     "strict": Rules(
         chat_call_id="[a-zA-Z0-9]{9}",
         chat_roles=_OTHER_ROLES,
+        limit="max_tokens",
+        null_content=False,
         unique_in_request=True,
         arguments_are_objects=True,
         alternation=True,
@@ -117,6 +136,7 @@ _NAME_128 = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _MAX_STRING = 10_485_760
 _MAX_DATA_URL = 20_971_520
 _MAX_FILE = 73_400_320
+_MAX_IMAGE = 5 * 1024 * 1024
 _MAX_MESSAGES = 100_000
 
 
@@ -129,12 +149,13 @@ def problems(dialect, body, rules=_OPENAI):
         return [Problem((), "the body has to be an object", "envelope")]
     if not _encodes(body):
         return [Problem((), "the body has a lone surrogate in it, which is no text", "envelope")]
-    found = [*_envelope(dialect, body), *_tools(dialect, body)]
+    found = [*_envelope(dialect, body, rules), *_tools(dialect, body)]
     return found + list(_CONVERSATIONS[dialect](body, rules))
 
 
 # --- envelope and tools ------------------------------------------------------------------------------------------
 
+_LIMITS = {"max_tokens", "max_completion_tokens"}
 _LIST = {"chat": "messages", "responses": "input", "anthropic": "messages"}
 
 
@@ -146,14 +167,18 @@ def _encodes(body):
     return True
 
 
-def _envelope(dialect, body):
+def _envelope(dialect, body, rules):
     if not _is_text(body.get("model")):
         yield Problem(("model",), "a model has to be named", "envelope")
     if not isinstance(body.get("stream", False), bool | None):
         yield Problem(("stream",), "has to be a boolean", "envelope")
     if dialect == "chat" and body.get("stream_options") is not None and not body.get("stream"):
         yield Problem(("stream_options",), "is only for streams", "envelope")
-    tokens = {"chat": "max_completion_tokens", "responses": "max_output_tokens", "anthropic": "max_tokens"}[dialect]
+    if dialect == "chat":
+        for name in sorted(_LIMITS - {rules.limit}):
+            if body.get(name) is not None:
+                yield Problem((name,), f"is not known here; it is called {rules.limit}", "envelope")
+    tokens = {"chat": rules.limit, "responses": "max_output_tokens", "anthropic": "max_tokens"}[dialect]
     if dialect == "anthropic" or body.get(tokens) is not None:
         yield from _positive(body, tokens)
     messages = body.get(_LIST[dialect])
@@ -263,30 +288,32 @@ def _chat_message(path, message, rules):
         return
     known = _CHAT_FIELDS[role] | ({"reasoning_content"} if role == "assistant" and rules.reasoning_content else set())
     yield from _unknown_fields(path, message, known)
-    yield from _chat_content(path, role, message)
+    yield from _chat_content(path, role, message, rules)
     if "tool_calls" in message:
         yield from _chat_calls((*path, "tool_calls"), message["tool_calls"], rules)
     if role == "assistant" and rules.says_something and not _says_something(message):
         yield Problem(path, "an assistant message has to have text or calls", "blank")
 
 
-def _chat_content(path, role, message):
+def _chat_content(path, role, message, rules):
     content, path = message.get("content"), (*path, "content")
     if isinstance(content, str):
         return
     if content is None:
         if role != "assistant" or not (message.get("tool_calls") or message.get("refusal") or message.get("audio")):
             yield Problem(path, "may not be missing here", "shape")
+        elif not rules.null_content:
+            yield Problem(path, "may be an empty string, but neither null nor missing", "shape")
     elif not isinstance(content, list) or not content:
         yield Problem(path, "has to be a string or a list of parts with something in it", "shape")
     else:
         for index, part in enumerate(content):
-            yield from _chat_part((*path, index), role, part)
+            yield from _chat_part((*path, index), role, part, rules)
 
 
-def _chat_part(path, role, part):
+def _chat_part(path, role, part, rules):
     kind = _word(part, "type")
-    if kind not in _CHAT_PARTS[role]:
+    if kind not in _CHAT_PARTS[role] or (rules.images_only and kind in {"file", "input_audio"}):
         yield Problem((*path, "type"), f"{kind!r} may not stand in a message of {role}", "shape")
     elif kind in {"text", "refusal"} and not isinstance(part.get(kind), str):
         yield Problem((*path, kind), "has to be a string", "shape")
@@ -459,7 +486,7 @@ def _string(path, value, limit):
     if not isinstance(value, str):
         yield Problem(path, "has to be a string", "shape")
     elif len(value) > limit:
-        yield Problem(path, f"has more than {limit} characters", "shape")
+        yield Problem(path, f"has more than {limit} characters", "size")
 
 
 def _call_item(path, item, rules):
@@ -627,9 +654,12 @@ def _text_block(path, block):
         yield Problem((*path, "text"), "text has to have visible characters", "blank")
 
 
-def _image_block(path, block):
-    if not isinstance(block.get("source"), dict):
+def _source_block(path, block):
+    source = block.get("source")
+    if not isinstance(source, dict):
         yield Problem((*path, "source"), "has to be given", "shape")
+    elif block["type"] == "image" and len(_word(source, "data") or "") > _MAX_IMAGE:
+        yield Problem((*path, "source", "data"), f"has more than {_MAX_IMAGE} bytes in base64", "size")
 
 
 def _thinking_block(path, block):
@@ -668,8 +698,8 @@ def _result_block(path, block):
 
 _BLOCKS = {
     "text": _text_block,
-    "image": _image_block,
-    "document": _image_block,
+    "image": _source_block,
+    "document": _source_block,
     "thinking": _thinking_block,
     "redacted_thinking": _redacted_block,
     "tool_use": _use_block,

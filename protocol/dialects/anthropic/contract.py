@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import frozen
 
 from quiesce.protocol.dialects.checking import (
+    DATA_RULE,
     LABEL_RULES,
     TOOL_RULES,
     VALUE_RULES,
@@ -20,6 +21,7 @@ from quiesce.protocol.dialects.checking import (
     Report,
     Thing,
     check_call_id,
+    check_data,
     check_name,
     check_names,
     check_values,
@@ -52,6 +54,7 @@ RULES: Final = table(
     Rule("call-role", "tool_use stands in assistant messages only", "dsh-plugin-subscriptions#22", "service", True),
     Rule("results-only", "a program waits for these results: nothing else may stand beside them", _SKILL, "doc"),
     Rule("messages", "a list of objects is needed", _SPEC, "spec"),
+    Rule("empty", "a request has something to answer", "Helicone/helicone#5257", "service"),
     Rule("too-many", "a request has at most 100,000 messages", _SPEC, "spec"),
     Rule("role", "a message has one of the roles user, assistant, system", _SPEC, "spec"),
     Rule("content", "content is a string or a list of blocks", _SPEC, "spec"),
@@ -68,6 +71,7 @@ RULES: Final = table(
     Rule("server-id", "ids of server tools look like srvtoolu_...", _SPEC, "spec"),
     Rule("server-pairing", "it stands in the message of its call, after it", "claude-code#67095", "service"),
     Rule("media", "this provider takes no such block", "Profile.media", "service"),
+    DATA_RULE,
     Rule("media-in-result", "it goes behind all results", "Profile.images_in_results", "service"),
     Rule("text-length", "this provider takes no longer text", "Profile.max_text", "spec"),
     Rule("starts-with-user", "the first message is the user's", _SKILL, "doc"),
@@ -106,6 +110,8 @@ def problems(messages: Thing, profile: Profile) -> list[Problem]:
     check_values(report, found or messages, ("messages",))
     if type(messages) not in (list, tuple):
         report.tell("messages", ("messages",), f"this is {kind_of(messages)}")
+    elif not messages:
+        report.tell("empty", ("messages",), "an empty list")
     if len(found) > _MAX_MESSAGES:
         report.tell("too-many", ("messages",), f"{len(found):,} messages")
     checker = _Checker(report, profile, Ids(report, profile))
@@ -189,6 +195,12 @@ class _Checker:
             self._check_sealed(block, kind, at)
         elif kind in _MEDIA and _MEDIA[kind] not in self.profile.media:
             self.report.tell("media", at, f"a block of type {kind}")
+        elif kind in _MEDIA:
+            self._check_data(block, kind, at)
+
+    def _check_data(self, block: Thing, kind: str, at: Path) -> None:
+        place = (*at, "source", "data")
+        check_data(self.report, self.profile, _MEDIA[kind], _get(block.get("source"), "data"), place)
 
     def _check_text(self, text: Thing, at: Path, *, rule: str) -> None:
         if type(text) is not str:
@@ -230,6 +242,8 @@ class _Checker:
             self.report.tell("result-content", at, f"a block of type {shown(kind)} in a result")
         elif kind in _MEDIA and not self.profile.images_in_results:
             self.report.tell("media-in-result", at, f"a block of type {kind} in a result")
+        elif kind in _MEDIA:
+            self._check_data(part, kind, at)
         elif kind == "text" and (type(part.get("text")) is not str or not part["text"]):
             # white space alone is refused in messages; in results only the schema's minimum is known
             found = "empty" if part.get("text") == "" else kind_of(part.get("text"))

@@ -19,6 +19,7 @@ from quiesce.protocol.dialects.rendering import (
     is_own,
     sendable_text,
     system_text,
+    too_large,
 )
 from quiesce.protocol.events import ModelMessage, OpaqueBlock, ReasoningBlock, TextBlock, ToolCallBlock
 from quiesce.protocol.history import NO_WORDS
@@ -96,7 +97,9 @@ class _Writer:
             self._put("user", blocks, original_of(message, self.profile))
 
     def written(self) -> list[JsonObject]:
-        if not self.profile.ends_with_input or not self._out or self._out[-1]["role"] == "user":
+        if not self._out:
+            return [{"role": "user", "content": BEGIN}]
+        if not self.profile.ends_with_input or self._out[-1]["role"] == "user":
             return self._out.copy()
         return [*self._out, {"role": "user", "content": CONTINUE}]
 
@@ -250,14 +253,20 @@ def _blocks(block: Block, profile: Profile) -> list[JsonObject]:
     """What a user says, or a result."""
     if isinstance(block, TextBlock):
         return _text_block(block, profile)
-    if isinstance(block, OpaqueBlock):
-        if (original := _given_back(block, profile)) is not None:
-            return [original]
-        media = media_of(block.data, profile)
-        if media is not None and (made := media_block(media)) is not None:
-            return [made]
-    words = in_words(block, profile)
-    return [_text(words)] if words else []
+    made = _shown(block, profile) if isinstance(block, OpaqueBlock) else None
+    if made is None or not isinstance(block, OpaqueBlock):
+        words = in_words(block, profile)
+        return [_text(words)] if words else []
+    words = too_large(block, made, _MEDIA.get(made["type"]), profile)
+    return [_text(words) if words else made]
+
+
+def _shown(block: OpaqueBlock, profile: Profile) -> JsonObject | None:
+    """The block that shows it, if the profile takes such."""
+    if (original := _given_back(block, profile)) is not None:
+        return original
+    media = media_of(block.data, profile)
+    return None if media is None else media_block(media)
 
 
 def _given_back(block: OpaqueBlock, profile: Profile) -> JsonObject | None:

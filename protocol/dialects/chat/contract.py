@@ -14,6 +14,7 @@ from attrs import frozen
 
 from quiesce.protocol.dialects.checking import (
     ARGUMENT_RULES,
+    DATA_RULE,
     LABEL_RULES,
     TOOL_RULES,
     VALUE_RULES,
@@ -22,6 +23,7 @@ from quiesce.protocol.dialects.checking import (
     Thing,
     check_arguments,
     check_call_id,
+    check_data,
     check_name,
     check_names,
     check_values,
@@ -48,12 +50,15 @@ RULES: Final = table(
     *ARGUMENT_RULES,
     *PAIRING_RULES,
     Rule("messages", "a list of objects is needed", _SPEC, "spec"),
+    Rule("empty", "a request has something to answer", "CopilotKit/CopilotKit#529", "service"),
     Rule("role", "a message has one of the roles system, developer, user, assistant, tool", _SPEC, "spec"),
     Rule("content", "content is a string or a list of parts that is not empty", _SPEC, "spec"),
     Rule("content-missing", "content may be null beside tool_calls only", _SPEC, "spec"),
+    Rule("content-null", "this provider takes an empty string in its place", "Profile.null_content", "service"),
     Rule("string-content", "this provider takes content as one string", "Profile.text_parts", "service"),
     Rule("part", "each role has its own parts of content", f"{_SPEC}, ChatCompletionRequest*Message", "spec"),
     Rule("media", "this provider takes no such part", "Profile.media", "service"),
+    DATA_RULE,
     Rule("media-in-result", "it goes to a user message behind the whole batch", "Factory-AI/factory#31", "measured"),
     Rule("tool-calls", "tool_calls is a list of calls of an assistant message", _SPEC, "spec"),
     Rule("tool-calls-empty", "an answer without calls has no tool_calls", "openai/openai-python#2061", "service"),
@@ -66,6 +71,8 @@ RULES: Final = table(
 """Every rule of the dialect, by id."""
 
 _MEDIA: Final[Mapping[str, MediaKind]] = {"image_url": "image", "input_audio": "audio", "file": "document"}
+_DATA: Final[Mapping[str, str]] = {"image_url": "url", "input_audio": "data", "file": "file_data"}
+"""Type of a part that shows media -> the key in its inner object under which they stand."""
 _PARTS: Final[Mapping[str, frozenset[str]]] = {
     "system": frozenset({"text"}),
     "developer": frozenset({"text"}),
@@ -83,6 +90,8 @@ def problems(messages: Thing, profile: Profile) -> list[Problem]:
     check_values(report, items_of(messages) or messages, ("messages",))
     if type(messages) not in (list, tuple):
         report.tell("messages", ("messages",), f"this is {kind_of(messages)}")
+    elif not messages:
+        report.tell("empty", ("messages",), "an empty list")
     checker = _Checker(report, profile, Ids(report, profile))
     for index, message in enumerate(items_of(messages)):
         checker.check(message, ("messages", index))
@@ -137,6 +146,8 @@ class _Checker:
         if content is None and role == "assistant":
             if not any(message.get(key) for key in ("tool_calls", "function_call", "refusal", "audio")):
                 self.report.tell("content-missing", at, "an assistant message with neither content nor calls")
+            elif not self.profile.null_content:
+                self.report.tell("content-null", at, "it is null" if "content" in message else "it is missing")
         elif type(content) is str:
             self._check_length(content, at)
         elif type(content) is not list or not content:
@@ -151,18 +162,26 @@ class _Checker:
         kind = _get(part, "type")
         media = _MEDIA.get(kind) if type(kind) is str else None
         if role == "tool" and media is not None:
-            if not self.profile.images_in_results:
+            if self.profile.images_in_results:
+                self._check_data(part, kind, at)
+            else:
                 self.report.tell("media-in-result", at, f"a part of type {shown(kind)} in a result")
         elif type(kind) is not str or kind not in _PARTS[role]:
             self.report.tell("part", at, f"a part of type {shown(kind)} in a message of role {role}")
         elif media is not None and media not in self.profile.media:
             self.report.tell("media", at, f"a part of type {shown(kind)}")
+        elif media is not None:
+            self._check_data(part, kind, at)
         elif kind in ("text", "refusal"):
             text = part.get(kind)
             if type(text) is not str:
                 self.report.tell("part", (*at, kind), f"its {kind} is {kind_of(text)}")
             else:
                 self._check_length(text, (*at, kind))
+
+    def _check_data(self, part: Thing, kind: str, at: Path) -> None:
+        media, key = _MEDIA[kind], _DATA[kind]
+        check_data(self.report, self.profile, media, _get(part.get(kind), key), (*at, kind, key))
 
     def _check_length(self, text: str, at: Path) -> None:
         if self.profile.max_text is not None and len(text) > self.profile.max_text:

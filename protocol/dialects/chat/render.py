@@ -20,6 +20,7 @@ from quiesce.protocol.dialects.rendering import (
     is_own,
     sendable_text,
     system_text,
+    too_large,
 )
 from quiesce.protocol.events import ModelMessage, OpaqueBlock, ReasoningBlock, TextBlock, ToolCallBlock
 
@@ -89,7 +90,9 @@ class _Writer:
             self._add_input(message)
 
     def written(self) -> list[JsonObject]:
-        if self.profile.ends_with_input and self._out and self._out[-1]["role"] not in ("user", "tool"):
+        if not self._out:
+            return [{"role": "user", "content": BEGIN}]
+        if self.profile.ends_with_input and self._out[-1]["role"] not in ("user", "tool"):
             return [*self._out, {"role": "user", "content": CONTINUE}]
         return self._out.copy()
 
@@ -105,12 +108,12 @@ class _Writer:
     ) -> None:
         profile, original = self.profile, original_of(message, self.profile)
         parts = [part for block in message.content for part in _beside_calls(block, profile)]
-        if original is not None and _is_aside(original):
+        if original is not None and _is_aside(original) and profile.null_content:
             parts = []
         elif not parts and not calls:
             return
         own = is_own(message, profile)
-        made: JsonObject = {"role": "assistant", "content": _content(parts, profile, original) if parts else None}
+        made: JsonObject = {"role": "assistant", "content": _content(parts, profile, original)}
         if profile.reasoning_content and (calls or profile.verbatim):
             _add_reasoning(made, _thoughts(message, profile), profile)
         ids = self._ids.batch(calls) if calls else []
@@ -119,7 +122,7 @@ class _Writer:
             made["tool_calls"] = [_call(block, label, profile, own=own) for block, label in pairs]
         if original is not None:
             made = like(made, original, COMPUTED)
-            if not parts and "content" not in original:
+            if made["content"] is None and "content" not in original:
                 del made["content"]
         self._put(made)
         self._add_results(answers, ids)
@@ -170,8 +173,12 @@ def _role(role: str, profile: Profile) -> str:
     return "system" if role == "developer" and "system" in profile.input_roles else "user"
 
 
-def _content(parts: list[JsonObject], profile: Profile, original: JsonObject | None) -> str | list[JsonObject]:
-    """One plain text is a string, unless it was a list; so are all texts where there are no lists of them."""
+def _content(parts: list[JsonObject], profile: Profile, original: JsonObject | None) -> str | list[JsonObject] | None:
+    """One plain text is a string, unless it was a list; so are all texts where there are no lists of them. Nothing, as
+    beside calls, is null or an empty string.
+    """
+    if not parts:
+        return None if profile.null_content else ""
     if len(parts) == 1 and tuple(parts[0]) == _PLAIN and not (profile.text_parts and is_listed(original, "content")):
         return str(parts[0]["text"])
     if not profile.text_parts and all(part["type"] == "text" for part in parts):
@@ -187,14 +194,14 @@ def _merges(last: JsonObject, message: JsonObject, profile: Profile) -> bool:
 
 
 def _merged(last: JsonObject, message: JsonObject, profile: Profile) -> JsonObject:
-    parts = [part for content in (last["content"], message.get("content")) for part in _as_parts(content)]
-    merged = {**last, **message, "content": _content(parts, profile, None) if parts else None}
+    parts = [part for content in (last.get("content"), message.get("content")) for part in _as_parts(content)]
+    merged = {**last, **message, "content": _content(parts, profile, None)}
     thoughts = [item["reasoning_content"] for item in (last, message) if "reasoning_content" in item]
     return {**merged, "reasoning_content": "\n\n".join(thoughts)} if len(thoughts) > 1 else merged
 
 
 def _as_parts(content: str | list[JsonObject] | None) -> list[JsonObject]:
-    if type(content) is str:
+    if type(content) is str and content:
         return [_text(content)]
     return content or []  # type: ignore[return-value]  # what is no string is a list
 
@@ -230,14 +237,20 @@ def _text(text: str) -> JsonObject:
 
 def _parts(block: Block, profile: Profile) -> list[JsonObject]:
     """What a user says, or a result."""
-    if not isinstance(block, OpaqueBlock):
+    part = _shown(block, profile) if isinstance(block, OpaqueBlock) else None
+    if part is None or not isinstance(block, OpaqueBlock):
         return _spoken(block, profile)
+    words = too_large(block, part, _MEDIA.get(part["type"]), profile)
+    return [_text(words) if words else part]
+
+
+def _shown(block: OpaqueBlock, profile: Profile) -> JsonObject | None:
+    """The part that shows it, if the profile takes such."""
     original = original_of(block, profile)
     if original is not None and _MEDIA.get(str(original.get("type"))) in profile.media:
-        return [original]
+        return original
     media = media_of(block.data, profile)
-    part = media_part(media) if media is not None else None
-    return [part] if part is not None else _spoken(block, profile)
+    return None if media is None else media_part(media)
 
 
 def _beside_calls(block: Block, profile: Profile) -> list[JsonObject]:

@@ -13,6 +13,7 @@ from attrs import frozen
 
 from quiesce.protocol.dialects.checking import (
     ARGUMENT_RULES,
+    DATA_RULE,
     LABEL_RULES,
     TOOL_RULES,
     VALUE_RULES,
@@ -21,6 +22,7 @@ from quiesce.protocol.dialects.checking import (
     Thing,
     check_arguments,
     check_call_id,
+    check_data,
     check_name,
     check_names,
     check_values,
@@ -41,8 +43,6 @@ __all__ = ["RULES", "problems", "tool_problems"]
 
 _SPEC: Final = "OpenAI OpenAPI 2.3.0"
 _MAX_ID: Final = 64
-_MAX_IMAGE: Final = 20_971_520
-_MAX_FILE: Final = 73_400_320
 
 RULES: Final = table(
     *VALUE_RULES,
@@ -50,6 +50,7 @@ RULES: Final = table(
     *ARGUMENT_RULES,
     *PAIRING_RULES,
     Rule("items", "a list of objects is needed", _SPEC, "spec"),
+    Rule("empty", "a request has something to answer", "pydantic/pydantic-ai#3470", "service"),
     Rule("item-type", "an item has a type, or is a message with a role", _SPEC, "spec"),
     Rule("role", "a message has one of the roles user, assistant, system, developer", _SPEC, "spec"),
     Rule("content", "content is a string or a list of parts that is not empty", _SPEC, "spec"),
@@ -58,7 +59,7 @@ RULES: Final = table(
     Rule("media-in-result", "it goes to a user message behind the whole batch", "Profile.images_in_results", "service"),
     Rule("output", "an output is a string, or a list of input_text, input_image, input_file", _SPEC, "spec"),
     Rule("text-length", "this provider takes no longer text", "Profile.max_text; FunctionCallOutputItemParam", "spec"),
-    Rule("data-length", "20,971,520 characters of an image and 73,400,320 of a file go at most", _SPEC, "spec"),
+    DATA_RULE,
     Rule("item-id", "an item's id has at most 64 characters", "github/app#409", "service"),
     Rule("reasoning-alone", "the item that reasoning led to must follow it", "vercel/ai#7099", "service"),
     Rule("starts-with-user", "the first message is the user's", "Profile.starts_with_user", "service"),
@@ -79,7 +80,7 @@ _INPUT_ITEMS: Final = _TEXTUAL | {"computer_call_output", "shell_call_output", "
 that their calls are not taken to account here."""
 
 _MEDIA: Final[Mapping[str, MediaKind]] = {"input_image": "image", "input_audio": "audio", "input_file": "document"}
-_DATA: Final[Mapping[str, int]] = {"image_url": _MAX_IMAGE, "file_data": _MAX_FILE}
+_DATA: Final[Mapping[str, MediaKind]] = {"image_url": "image", "file_data": "document"}
 _INPUT: Final = frozenset({"input_text", *_MEDIA})
 _PARTS: Final[Mapping[str, frozenset[str]]] = {
     "system": _INPUT,
@@ -100,6 +101,8 @@ def problems(items: Thing, profile: Profile, *, continued: bool = False) -> list
     check_values(report, items_of(items) or items, ("input",))
     if type(items) not in (list, tuple):
         report.tell("items", ("input",), f"this is {kind_of(items)}")
+    elif not items and not continued:
+        report.tell("empty", ("input",), "an empty list")
     checker = _Checker(report, profile, Ids(report, profile))
     for index, item in enumerate(items_of(items)):
         checker.check(item, ("input", index))
@@ -214,9 +217,8 @@ class _Checker:
             self.report.tell("text-length", at, f"{len(text):,} characters, and at most {self.profile.max_text:,} go")
 
     def _check_data(self, part: Thing, at: Path) -> None:
-        for key, limit in _DATA.items():
-            if type(part.get(key)) is str and len(part[key]) > limit:
-                self.report.tell("data-length", (*at, key), f"{len(part[key]):,} characters")
+        for key, kind in _DATA.items():
+            check_data(self.report, self.profile, kind, part.get(key), (*at, key))
 
 
 def _get(value: Thing, key: str) -> Thing:

@@ -19,6 +19,7 @@ from quiesce.protocol.dialects.rendering import (
     is_own,
     sendable_text,
     system_text,
+    too_large,
 )
 from quiesce.protocol.events import ModelMessage, OpaqueBlock, ReasoningBlock, TextBlock, ToolCallBlock
 
@@ -102,7 +103,9 @@ class _Writer:
             self._add_input(message)
 
     def written(self) -> list[JsonObject]:
-        if self.profile.ends_with_input and self._out and not _is_input(self._out[-1]):
+        if not self._out:
+            return [{"role": "user", "content": BEGIN}]
+        if self.profile.ends_with_input and not _is_input(self._out[-1]):
             return [*self._out, {"role": "user", "content": CONTINUE}]
         return self._out.copy()
 
@@ -181,15 +184,21 @@ def _parts(block: Block, profile: Profile) -> list[JsonObject]:
     """What a user says, or a result."""
     if isinstance(block, TextBlock):
         return _text_part(block, profile)
-    if isinstance(block, OpaqueBlock):
-        original = original_of(block, profile)
-        if original is not None and _MEDIA.get(str(original.get("type"))) in profile.media:
-            return [original]
-        media = media_of(block.data, profile)
-        if media is not None and (part := media_part(media)) is not None:
-            return [part]
-    words = in_words(block, profile)
-    return [_text(words)] if words else []
+    part = _shown(block, profile) if isinstance(block, OpaqueBlock) else None
+    if part is None or not isinstance(block, OpaqueBlock):
+        words = in_words(block, profile)
+        return [_text(words)] if words else []
+    words = too_large(block, part, _MEDIA.get(part["type"]), profile)
+    return [_text(words) if words else part]
+
+
+def _shown(block: OpaqueBlock, profile: Profile) -> JsonObject | None:
+    """The part that shows it, if the profile takes such."""
+    original = original_of(block, profile)
+    if original is not None and _MEDIA.get(str(original.get("type"))) in profile.media:
+        return original
+    media = media_of(block.data, profile)
+    return None if media is None else media_part(media)
 
 
 def _text_part(block: TextBlock, profile: Profile) -> list[JsonObject]:

@@ -89,7 +89,7 @@ def test_a_profile_of_another_dialect_is_a_mistake(fails):
     said = fails("check", EMPTY, "--profile", "anthropic")
     assert said == (
         f"{EMPTY}: a chat transcript (messages[1] has 'tool_calls'), and --profile anthropic is for anthropic; "
-        "fitting are openai, deepseek, mistral, strict-chat, any-chat"
+        "fitting are openai, deepseek, mistral, compatible, strict-chat, any-chat"
     )
 
 

@@ -45,7 +45,7 @@ def model_at(provider, dialect, **options):
 
 @asynccontextmanager
 async def _open_bench(fp, dialect, script, *, variant=None, **options):
-    usual = "anthropic" if dialect == "anthropic" else "openai"
+    usual = {"chat": "compatible", "responses": "openai", "anthropic": "anthropic"}[dialect]
     async with (
         fp.FakeProvider(script, variant=variant or usual) as provider,
         model_at(provider, dialect, **options) as model,

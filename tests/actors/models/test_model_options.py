@@ -40,10 +40,21 @@ async def test_a_model_has_the_profile_of_its_provider_with_its_own_name(make, p
     [
         ("https://api.deepseek.com", "deepseek"),
         ("https://api.mistral.ai/v1", "mistral"),
-        ("https://example.org/api.mistral.ai", "openai"),
+        ("https://api.openai.com/v1", "openai"),
+        ("https://eu.api.openai.com/v1", "openai"),
+        ("https://mine.openai.azure.com/openai/v1", "openai"),
+        ("https://example.org/api.mistral.ai", "compatible"),
+        ("https://api.openai.com.example.org", "compatible"),
+        ("https://myapi.openai.com.example", "compatible"),
+        ("https://notapi.mistral.ai", "compatible"),
+        ("http://localhost:11434/v1", "compatible"),
+        ("http://127.0.0.1:8000/v1", "compatible"),
+        ("http://[::1]:8000/v1", "compatible"),
     ],
 )
-async def test_the_address_of_a_known_server_brings_its_profile(address, provider):
+async def test_the_address_of_a_known_server_brings_its_profile_and_another_that_of_any_compatible_one(
+    address, provider
+):
     async with OpenAIChatModel("m", api_key=KEY, base_url=address) as model:
         assert model.provider == provider
 

@@ -163,12 +163,22 @@ async def test_renderers_of_sessions_that_were_not_used_for_longest_are_given_up
         assert next(iter(it.model._renderers)) == "s44"
 
 
+@pytest.mark.parametrize(
+    ("name", "key"), [("openai", "max_completion_tokens"), ("deepseek", "max_tokens"), ("mistral", "max_tokens")]
+)
+async def test_the_limit_of_an_answer_is_called_as_the_server_calls_it(chat_bench, fake_provider, name, key):
+    options = {"max_tokens": 77, "profile": PROFILES[name]}
+    async with chat_bench([[fake_provider.Text("x")]], variant=name, **options) as it:
+        await it.reply()
+        assert it.provider.requests[0].body[key] == 77
+
+
 async def test_options_become_fields_of_the_request(bench, fake_provider, dialect):
     options = {"max_tokens": 77, "temperature": 0.5, "extra_body": {"top_p": 0.9, "temperature": None}}
     async with bench([[fake_provider.Text("x")]], **options) as it:
         await it.reply()
         body = it.provider.requests[0].body
-        limit = {"chat": "max_completion_tokens", "responses": "max_output_tokens", "anthropic": "max_tokens"}[dialect]
+        limit = {"chat": "max_tokens", "responses": "max_output_tokens", "anthropic": "max_tokens"}[dialect]
         assert (body[limit], body["top_p"], body["stream"], body["model"]) == (77, 0.9, True, "test-model")
         assert "temperature" not in body
 
@@ -212,7 +222,7 @@ async def test_a_bad_request_names_its_position_and_what_stands_there(fake_provi
     """The message is refused here because its role is none; a rendered history gives no reason to."""
     broken = [{"role": "nobody", "content": "secret words"}]
     async with (
-        fake_provider.FakeProvider([], variant="anthropic" if dialect == "anthropic" else "openai") as provider,
+        fake_provider.FakeProvider([], variant="anthropic" if dialect == "anthropic" else "compatible") as provider,
         at_provider(provider, dialect) as model,
     ):
         key = "input" if dialect == "responses" else "messages"
@@ -261,10 +271,52 @@ async def test_a_reply_that_ends_without_its_end_is_not_finished(bench, fake_pro
 
 
 async def test_a_reply_that_is_no_stream_is_malformed(bench, fake_provider):
-    async with bench([[fake_provider.refuse(200, body="<html>Welcome</html>")]]) as it:
+    async with bench([[fake_provider.refuse(200, body="<html>Welcome</html>")], [fake_provider.Text("Hi")]]) as it:
         error = await failure(it)
         assert (error.code, error.transient) == ("MALFORMED_REPLY", True)
+        assert "text/html" in str(error)
+        await it.reply()
+        assert it.provider.connections == 1
+
+
+async def test_a_long_reply_that_is_no_stream_is_not_read_to_its_end(bench, fake_provider):
+    async with bench([[fake_provider.refuse(200, body="x" * 3_000_000)]]) as it:
+        assert (await failure(it)).code == "MALFORMED_REPLY"
         await it.provider.closed()
+
+
+ERRORS = [
+    {"error": {"message": "It broke.", "type": "server_error", "code": None}},
+    {"type": "error", "error": {"type": "overloaded_error", "message": "It broke."}},
+    {"object": "error", "message": "It broke.", "type": "internal_server_error", "code": 500},
+]
+
+
+@pytest.mark.parametrize("body", ERRORS, ids=["openai", "anthropic", "mistral"])
+async def test_an_error_that_comes_as_json_with_status_200_is_the_providers(bench, fake_provider, body):
+    headers = {"content-type": "application/json; charset=utf-8"}
+    async with bench([[fake_provider.refuse(200, body=body, headers=headers)]]) as it:
+        error = await failure(it)
+        assert "It broke." in str(error)
+        assert error.transient
+        assert error.code in str(body)
+        assert error.request_id == it.provider.requests[0].request_id
+
+
+async def test_an_error_with_status_200_that_another_try_would_not_cure_is_final(bench, fake_provider):
+    body = {"error": "model 'nonesuch' not found"}
+    async with bench([[fake_provider.refuse(200, body=body)]]) as it:
+        error = await failure(it)
+        assert "model 'nonesuch' not found" in str(error)
+        assert not error.transient
+
+
+@pytest.mark.parametrize("body", [{"error": None}, {"id": "x", "choices": []}, [1], "[" * 100_000])
+async def test_what_is_neither_a_stream_nor_an_error_is_malformed(bench, fake_provider, body):
+    async with bench([[fake_provider.refuse(200, body=body)]]) as it:
+        error = await failure(it)
+        assert (error.code, error.transient) == ("MALFORMED_REPLY", True)
+        assert "no stream of events" in str(error)
 
 
 async def test_a_malformed_event_is_transient(bench, fake_provider):

@@ -8,6 +8,7 @@ by block.
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from quiesce.protocol.events import (
     ModelMessage,
     OpaqueBlock,
     ReasoningBlock,
+    Shape,
     TextBlock,
     ToolCallBlock,
     ToolMessage,
@@ -24,10 +26,24 @@ from quiesce.protocol.events import (
 )
 
 PNG = {"type": "image", "mediaType": "image/png", "data": "AAAA"}
+LARGE = "AAAA" * 20
+LARGE_URL = f"data:image/png;base64,{LARGE}"
+"""Media that are too large for profiles with small limits."""
 LABELS = ("a", "b", "c1", "", "x" * 70, "functions.f:0", "a b", "\ud800", "aaaaaaaaa", "bbbbbbbbb")
 NAMES = ("read", "", " ", "calendar.read", "calendar/read", "n" * 200, "\ud800", "tool", "unnamed_tool")
 ARGUMENTS = ("", " ", "{}", '{"a": 1}', '{"a":"\\ud800"}', '{"a":NaN}', "[1]", "nonsense {", '"text"', '{"a":1e400}')
-TEXTS = ("hello", "", " ", "\n\n", "a\0b", "lone \ud800", "two\n\nparts", "\u2028", "longer text with words")
+TEXTS = (
+    "hello",
+    "",
+    " ",
+    "\n\n",
+    "a\0b",
+    "lone \ud800",
+    "two\n\nparts",
+    "\u2028",
+    "longer text with words",
+    "long " * 40,
+)
 
 
 def word(values) -> st.SearchStrategy[str]:
@@ -36,9 +52,33 @@ def word(values) -> st.SearchStrategy[str]:
 
 # --- neutral messages --------------------------------------------------------------------------------------------
 
-OPAQUE = st.sampled_from(
+UNSENDABLE = st.sampled_from(
     [
+        *("\ud800", "a\0b", math.nan, math.inf, -math.inf, (1, 2), b"x", object()),
+        *({"\ud800": 1}, {"a": 1, "a\0": 2}, {5: "x"}, [["\udfff"]], {"x": [{"y": math.nan}]}),
+    ]
+)
+"""What no request can carry."""
+
+
+def soiled(*values: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """One of these objects, now and then with something in it that no request can carry."""
+    extra = (
+        st.just({}) | st.just({}) | st.dictionaries(st.sampled_from(["x", "\ud800", "name"]), UNSENDABLE, max_size=2)
+    )
+    return st.tuples(st.sampled_from(values), extra).map(lambda drawn: {**drawn[0], **drawn[1]})
+
+
+OPAQUE = soiled(
+    *[
         PNG,
+        {"type": "image", "mediaType": "image/png", "data": LARGE},
+        {"type": "document", "mediaType": "application/pdf", "data": LARGE, "name": "large.pdf"},
+        {"type": "audio", "mediaType": "audio/wav", "data": LARGE},
+        {"type": "image", "url": LARGE_URL},
+        {"type": "image", "url": "https://x/\ud800.png"},
+        {"type": "document", "mediaType": "application/pdf", "data": "AAAA", "name": "a\ud800\0.pdf"},
+        {"type": "image", "mediaType": "image/\ud800", "data": "AAAA"},
         {"type": "image", "url": "https://x/y.png"},
         {"type": "image", "mediaType": "image/tiff", "data": "AAAA"},
         {"type": "image", "mimeType": "image/png", "data": "not base64!"},
@@ -60,8 +100,8 @@ OPAQUE = st.sampled_from(
         {},
     ]
 ).map(OpaqueBlock)
-SEALS = st.sampled_from(
-    [
+SEALS = soiled(
+    *[
         {"type": "thinking", "thinking": "hm", "signature": "s1"},
         {"type": "thinking", "thinking": "", "signature": "s2"},
         {"type": "redacted_thinking", "data": "xx"},
@@ -71,9 +111,13 @@ SEALS = st.sampled_from(
         {"other": 1},
     ]
 )
-TEXT = st.builds(TextBlock, word(TEXTS))
+ORIGINALS = st.tuples(
+    st.sampled_from([profile.provider for profile in PROFILES.values()]),
+    soiled({"type": "text", "text": None, "cache_control": {"type": "ephemeral"}}),
+).map(lambda drawn: Shape(("type", "text", "wire"), {"wire": {"provider": drawn[0], "object": drawn[1]}}))
+TEXT = st.builds(TextBlock, word(TEXTS), shape=st.none() | st.none() | ORIGINALS)
 REASONING = st.builds(ReasoningBlock, word(TEXTS), replay=st.none() | SEALS)
-EXTRAS = st.none() | st.sampled_from([{"extra_content": {"google": {"thought_signature": "t"}}}, {"id": "stolen"}])
+EXTRAS = st.none() | soiled({"extra_content": {"google": {"thought_signature": "t"}}}, {"id": "stolen"})
 CALL = st.builds(ToolCallBlock, word(LABELS), word(NAMES), word(ARGUMENTS), replay=EXTRAS)
 SOURCES = st.sampled_from(
     [
@@ -135,7 +179,10 @@ def kinds(*values: str) -> st.SearchStrategy[str]:
 
 _CHAT_PARTS = (
     objects(type=kinds("text", "refusal", "text"), text=word(TEXTS), refusal=word(TEXTS)),
-    objects(type=kinds("image_url"), image_url=objects(url=kinds("https://x/y", "data:image/png;base64,AAAA", "x"))),
+    objects(
+        type=kinds("image_url"),
+        image_url=objects(url=kinds("https://x/y", "data:image/png;base64,AAAA", LARGE_URL, "x")),
+    ),
     objects(type=kinds("file", "input_audio", "hologram"), file=JUNK, input_audio=JUNK),
 )
 _CHAT = objects(
@@ -155,7 +202,9 @@ _CHAT = objects(
 )
 _ANTHROPIC_IMAGE = objects(
     type=kinds("image", "document"),
-    source=objects(type=kinds("base64", "url"), media_type=kinds("image/png"), data=kinds("AAAA", "!"), url=JUNK),
+    source=objects(
+        type=kinds("base64", "url"), media_type=kinds("image/png"), data=kinds("AAAA", "!", LARGE), url=JUNK
+    ),
 )
 _ANTHROPIC_TEXT = objects(type=kinds("text"), text=word(TEXTS))
 _ANTHROPIC_BLOCKS = (
@@ -178,7 +227,9 @@ _ANTHROPIC = objects(role=kinds("user", "user", "assistant", "assistant", "criti
 _RESPONSES_PARTS = (
     objects(type=kinds("input_text", "output_text"), text=word(TEXTS), annotations=st.just([])),
     objects(
-        type=kinds("input_image"), image_url=kinds("https://x/y", "data:image/png;base64,AAAA"), detail=kinds("low")
+        type=kinds("input_image"),
+        image_url=kinds("https://x/y", "data:image/png;base64,AAAA", LARGE_URL),
+        detail=kinds("low"),
     ),
     objects(type=kinds("input_file", "input_audio", "refusal", "hologram"), refusal=word(TEXTS)),
 )
@@ -263,7 +314,7 @@ def valid_chat(draw: Any) -> list[dict[str, Any]]:
     spoken = st.lists(text | refusal, min_size=1, max_size=2)
     out: list[dict[str, Any]] = []
     seen: list[str] = []
-    for _ in range(draw(st.integers(0, 5))):
+    for _ in range(draw(st.integers(1, 5))):
         kind = draw(kinds("user", "system", "developer", "assistant", "calls", "refusal", "audio"))
         if kind == "user":
             out.append(draw(_reordered(_one(role="user", content=_SAID | parts | st.just("")))))
@@ -308,7 +359,7 @@ def valid_anthropic(draw: Any) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     seen: list[str] = []
     due: list[str] = []
-    for _ in range(draw(st.integers(0, 4))):
+    for _ in range(draw(st.integers(1, 4))):
         results = [draw(_anthropic_result(label, inner)) for label in due]
         said = draw(st.lists(st.one_of(text, text, image, linked, pdf), min_size=0 if results else 1, max_size=2))
         content = draw(_SAID) if not results and draw(st.booleans()) else [*results, *said]
@@ -361,7 +412,7 @@ def valid_responses(draw: Any) -> list[dict[str, Any]]:
     typed = st.sampled_from([{}, {"type": "message"}])
     out: list[dict[str, Any]] = []
     seen: list[str] = []
-    for _ in range(draw(st.integers(0, 5))):
+    for _ in range(draw(st.integers(1, 5))):
         kind = draw(kinds("user", "developer", "assistant", "own", "calls", "search", "special"))
         if kind in ("user", "developer"):
             out.append(draw(_reordered(_one(role=kind, content=_SAID | parts), typed)))

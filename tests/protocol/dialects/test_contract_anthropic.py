@@ -22,9 +22,15 @@ REPEATING = evolve(ANTHROPIC, unique_call_ids=False)
 
 GO = {"role": "user", "content": "go"}
 OK = {"role": "assistant", "content": "ok"}
-IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
 THOUGHT = {"type": "thinking", "thinking": "", "signature": "s"}
 PROGRAM = {"caller": {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}}
+
+
+def image(data):
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+IMAGE = image("AA==")
 
 
 def says(value):
@@ -75,7 +81,22 @@ CASES = [
     ),
     ("not-json", ANTHROPIC, [{**GO, "x": (1,)}], "messages[0].x", [{**GO, "x": [1]}]),
     ("messages", ANTHROPIC, [GO, 1], "messages[1]", [GO]),
-    ("messages", ANTHROPIC, None, "messages", []),
+    ("messages", ANTHROPIC, None, "messages", [GO]),
+    ("empty", ANY, [], "messages", [GO]),
+    (
+        "data-length",
+        ANTHROPIC,
+        [user(image("x" * 5_242_881))],
+        "messages[0].content[0].source.data",
+        [user(image("x" * 5_242_880))],
+    ),
+    (
+        "data-length",
+        ANTHROPIC,
+        answered(result(content=[image("x" * 5_242_881)])),
+        "messages[2].content[0].content[0].source.data",
+        answered(result(content=[image("x" * 5_242_880)])),
+    ),
     ("too-many", PLAIN, [GO, OK] * 50_000 + [GO], "messages", [GO, OK, GO]),
     ("role", ANTHROPIC, [GO, {"role": "tool", "content": "x"}], "messages[1].role", [GO]),
     ("content", ANTHROPIC, [{"role": "user"}], "messages[0].content", [GO]),

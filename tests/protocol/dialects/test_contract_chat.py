@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from quiesce.protocol.dialects import PROFILES
 from quiesce.protocol.dialects.chat.contract import RULES, problems, tool_problems
+from quiesce.protocol.dialects.profile import MediaLimits
 
 OPENAI = PROFILES["openai"]
 DEEPSEEK = PROFILES["deepseek"]
@@ -18,6 +19,8 @@ MISTRAL = PROFILES["mistral"]
 ANY = PROFILES["any-chat"]
 STRICT = PROFILES["strict-chat"]
 SHORT = evolve(OPENAI, max_text=3)
+SMALL = evolve(OPENAI, max_media=MediaLimits(image=30, document=30, audio=30))
+NO_NULL = evolve(OPENAI, null_content=False)
 
 GO = {"role": "user", "content": "go"}
 OK = {"role": "assistant", "content": "ok"}
@@ -40,8 +43,8 @@ def user(content):
     return {"role": "user", "content": content}
 
 
-def image(role="user"):
-    return {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+def image(data="AA=="):
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
 
 ASKED = [GO, asks(call())]
@@ -54,12 +57,21 @@ CASES = [
     ("not-json", OPENAI, [{**GO, "x": {1}}], "messages[0].x", [{**GO, "x": [1]}]),
     ("messages", OPENAI, [GO, None], "messages[1]", [GO]),
     ("messages", OPENAI, {"role": "user"}, "messages", (GO,)),
+    ("empty", ANY, [], "messages", [GO]),
     ("role", OPENAI, [{"role": "model", "content": "x"}], "messages[0].role", [{"role": "developer", "content": "x"}]),
     ("role", OPENAI, [{"content": "x"}], "messages[0].role", [GO]),
     ("content", OPENAI, [user(None)], "messages[0].content", [user("")]),
     ("content", OPENAI, [user([])], "messages[0].content", [user([{"type": "text", "text": "x"}])]),
     ("content", OPENAI, [*ASKED, tool(content=None)], "messages[2].content", [*ASKED, tool(content="")]),
     ("content-missing", OPENAI, [GO, {"role": "assistant"}], "messages[1].content", [*ASKED, tool()]),
+    ("content-null", NO_NULL, [*ASKED, tool()], "messages[1].content", [GO, asks(call(), content=""), tool()]),
+    (
+        "content-null",
+        NO_NULL,
+        [GO, {"role": "assistant", "tool_calls": [call()]}, tool()],
+        "messages[1].content",
+        [GO, asks(call(), content="x"), tool()],
+    ),
     ("string-content", DEEPSEEK, [user([{"type": "text", "text": "x"}])], "messages[0].content", [user("x")]),
     ("part", OPENAI, [user([{"type": "tool_result"}])], "messages[0].content[0]", [user([image()])]),
     ("part", OPENAI, [{"role": "system", "content": [image()]}], "messages[0].content[0]", [user([image()])]),
@@ -78,7 +90,24 @@ CASES = [
         "messages[2].content[0]",
         [*ASKED, tool(content=[{"type": "text", "text": "x"}]), user([image()])],
     ),
-    ("media-in-result", OPENAI, [*ASKED, tool(content=[image()])], "messages[2].content[0]", []),
+    ("media-in-result", OPENAI, [*ASKED, tool(content=[image()])], "messages[2].content[0]", [GO]),
+    *(
+        (
+            "data-length",
+            SMALL,
+            [user([{"type": kind, kind: {key: "x" * 31}}])],
+            f"messages[0].content[0].{kind}.{key}",
+            [user([{"type": kind, kind: {key: "x" * 30}}])],
+        )
+        for kind, key in (("image_url", "url"), ("input_audio", "data"), ("file", "file_data"))
+    ),
+    (
+        "data-length",
+        evolve(SMALL, images_in_results=True),
+        [*ASKED, tool(content=[image("AAAABBBBCCCC")])],
+        "messages[2].content[0].image_url.url",
+        [*ASKED, tool(content=[image()])],
+    ),
     ("tool-calls", OPENAI, [{**GO, "tool_calls": [call()]}], "messages[0].tool_calls", [{**GO, "tool_calls": None}]),
     ("tool-calls", OPENAI, [{**OK, "tool_calls": {}}], "messages[0].tool_calls", [OK]),
     ("tool-calls-empty", OPENAI, [{**OK, "tool_calls": []}], "messages[0].tool_calls", [OK]),
@@ -99,8 +128,8 @@ CASES = [
     ),
     ("text-length", SHORT, [user("four")], "messages[0].content", [user("one")]),
     ("call-id", OPENAI, [asks({**call(), "id": None})], "messages[0].tool_calls[0].id", [asks(call()), tool()]),
-    ("tool-name", OPENAI, [asks(call(name="a.b")), tool()], "messages[0].tool_calls[0].function.name", []),
-    ("tool-name", OPENAI, [asks(call(name="")), tool()], "messages[0].tool_calls[0].function.name", []),
+    ("tool-name", OPENAI, [asks(call(name="a.b")), tool()], "messages[0].tool_calls[0].function.name", [GO]),
+    ("tool-name", OPENAI, [asks(call(name="")), tool()], "messages[0].tool_calls[0].function.name", [GO]),
     (
         "tool-name",
         OPENAI,
@@ -140,7 +169,7 @@ CASES = [
         for text in ("", "{", "[]", '{"a": NaN}', "null", "[" * 100_000)
     ),
     ("unanswered", OPENAI, ASKED, "messages[1].tool_calls[0]", [*ASKED, tool()]),
-    ("unanswered", OPENAI, [asks(call(), call("c2")), tool("c2")], "messages[0].tool_calls[0]", []),
+    ("unanswered", OPENAI, [asks(call(), call("c2")), tool("c2")], "messages[0].tool_calls[0]", [GO]),
     ("unanswered", OPENAI, [asks(call()), GO], "messages[0].tool_calls[0]", [asks(call()), tool(), GO]),
     ("orphan", OPENAI, [GO, tool()], "messages[1].tool_call_id", [*ASKED, tool()]),
     ("orphan", OPENAI, [tool(), asks(call()), tool()], "messages[0].tool_call_id", [asks(call()), tool()]),

@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiesce.protocol.dialects import PROFILES
+from quiesce.protocol.dialects.profile import MediaLimits
 from quiesce.protocol.dialects.responses.contract import RULES, problems, tool_problems
 
 OPENAI = PROFILES["openai-responses"]
 ANY = PROFILES["any-responses"]
 STRICT = PROFILES["strict-responses"]
 SHORT = evolve(OPENAI, max_text=3)
+SMALL = evolve(OPENAI, max_media=MediaLimits(image=30))
 PARSING = evolve(OPENAI, arguments="object")
 PLAIN = evolve(OPENAI, media=frozenset())
 TEXTUAL = evolve(OPENAI, images_in_results=False)
@@ -52,6 +54,7 @@ CASES = [
     ("not-json", OPENAI, [{**GO, "x": b""}], "input[0].x", [{**GO, "x": ""}]),
     ("items", OPENAI, [GO, "x"], "input[1]", [GO]),
     ("items", OPENAI, "go", "input", [GO]),
+    ("empty", ANY, [], "input", [GO]),
     ("item-type", OPENAI, [{"content": "x"}], "input[0]", [GO]),
     ("item-type", OPENAI, [{"type": 1, "role": "user", "content": "x"}], "input[0]", [{"type": "program", "id": "p"}]),
     ("role", OPENAI, [{"role": "tool", "content": "x"}], "input[0].role", [{"role": "system", "content": "x"}]),
@@ -76,6 +79,20 @@ CASES = [
         [user([part("input_image", image_url="x" * 20_971_521)])],
         "input[0].content[0].image_url",
         [user([part("input_image", image_url="x" * 20_971_520)])],
+    ),
+    (
+        "data-length",
+        OPENAI,
+        [user([part("input_file", file_data="x" * 73_400_321)])],
+        "input[0].content[0].file_data",
+        [user([part("input_file", file_data="x" * 73_400_320)])],
+    ),
+    (
+        "data-length",
+        SMALL,
+        [call(), output(value=[part("input_image", image_url="x" * 31)])],
+        "input[1].output[0].image_url",
+        [call(), output(value=[part("input_image", image_url="x" * 30)])],
     ),
     ("item-id", OPENAI, [{**OK, "id": "m" * 65}, GO], "input[0].id", [{**OK, "id": "m" * 64}, GO]),
     ("reasoning-alone", OPENAI, [GO, THOUGHT], "input[1]", [GO, THOUGHT, OK]),
@@ -151,6 +168,10 @@ def test_what_the_server_holds_is_no_orphan():
 
 def test_what_is_referred_to_may_be_a_call():
     assert problems([{"type": "item_reference", "id": "fc_1"}, output()], OPENAI) == []
+
+
+def test_nothing_is_enough_where_the_server_holds_what_came_before():
+    assert problems([], FIRST, continued=True) == []
 
 
 def test_one_result_too_many_is_told_even_if_the_server_holds_more():

@@ -91,9 +91,17 @@ def test_a_spent_quota_is_not_transient_though_it_is_a_429():
     assert not told({"code": "insufficient_quota", "type": "insufficient_quota"}, 429).transient
 
 
-@pytest.mark.parametrize(("word", "transient"), [("true", True), ("false", False)])
+@pytest.mark.parametrize(("word", "transient"), [("true", True), ("false", False), ("True", True), ("x", None)])
 def test_the_provider_has_the_last_word(word, transient):
-    assert told("Words.", 400 if transient else 500, {"x-should-retry": word}).transient is transient
+    spent = {"code": "insufficient_quota", "message": "Words."}
+    assert told("Words.", 500, {"x-should-retry": word}).transient is (transient is not False)
+    assert told(spent, 429, {"x-should-retry": word}).transient is (transient is True)
+    assert told("Words.", None, {"x-should-retry": word}).transient is (transient is True)
+
+
+@pytest.mark.parametrize("status", [status for status in range(400, 500) if status not in (408, 409, 429)])
+def test_a_request_that_is_wrong_is_not_tried_again_whatever_the_provider_says(status):
+    assert not told("Words.", status, {"x-should-retry": "true"}).transient
 
 
 # --- when --------------------------------------------------------------------------------------------------------
@@ -203,11 +211,36 @@ def test_a_key_is_blotted_out_wherever_it_stands():
     assert "my-own-key-1" not in f"{found} {found.code} {found.request_id}"
 
 
-@pytest.mark.parametrize(
-    "key", ["sk-abcdefgh12345678", "sk-ant-api03-abcdefgh", "sk-proj-abc***xyz0", "Bearer abc.def"]
-)
-def test_what_looks_like_a_key_is_blotted_out_too(key):
-    assert key.removeprefix("Bearer ") not in str(told(f"Incorrect API key provided: {key}. Get one.", 401))
+KEYS = [
+    *("sk-abcdefgh12345678", "sk-ant-api03-abcdefgh", "sk-proj-abc***xyz0", "gsk_abcdefghijkl", "xai-abcdefghijkl"),
+    *("AIzaSyA-1234567890abcdefghijklmnopqrstu", "AIza-12345678", "ya29.a0AfH6SMBabcdefgh"),
+    *("hf_abcdefghijklmnopqrstuvwxyzABCDEF", "r8_abcdefghijklmno", "nvapi-abcdefghijkl", "pplx-abcdefghijkl"),
+    *("AKIAIOSFODNN7EXAMPLE", "ASIAIOSFODNN7EXAMPLE"),
+    *("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "github_pat_11ABCDEFG_abcdefgh", "glpat-abcdefghijkl"),
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+]
+BEARERS = ["Bearer ", "bearer ", "BEARER ", "authorization: bearer ", "bearer=", "Authorization=Bearer%20"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("around", ["{}", "'{}'", "key={}", '{{"key":"{}"}}', "({})", "{}.", "https://x/?key={}&a=b"])
+def test_what_looks_like_a_key_is_blotted_out_too(key, around):
+    found = told({"message": f"Incorrect: {around.format(key)} Get one.", "code": key, "param": f"x.{key}"}, 401)
+    for text in (str(found), found.code, found.position):
+        assert key not in text
+        assert key[-6:] not in text
+    assert "Get one." in str(found)
+
+
+@pytest.mark.parametrize("before", BEARERS)
+@pytest.mark.parametrize("token", ["abc.def", "abcdefghijkl", "YWJj+/=="])
+def test_what_a_bearer_has_is_blotted_out_in_any_spelling(before, token):
+    assert token not in str(told(f"The header '{before}{token}' is wrong.", 401))
+
+
+@pytest.mark.parametrize("words", ["task-force", "a_sk_b", "risk-based", "hf_x", "AKIA", "eyJ", "forbearer", "Bearer."])
+def test_other_words_stay(words):
+    assert str(told(f"It is {words} here.", 400)) == f"HTTP 400: It is {words} here."
 
 
 def test_an_error_from_inside_a_reply_gets_the_facts_of_its_response():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from quiesce.protocol.codec import dumps, loads
 from quiesce.protocol.dialects import DIALECTS, PROFILES, dialect_of
+from quiesce.protocol.dialects.profile import MediaLimits
 from quiesce.protocol.events import (
     AssistantMessage,
     ErrorInfo,
@@ -24,6 +25,13 @@ from quiesce.protocol.events import (
 from quiesce.protocol.history import History, history_of, sendable
 
 EVERY_PROFILE = pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES.keys())
+SMALL = {
+    name: evolve(
+        profile, max_text=60 if profile.text_parts else None, max_media=MediaLimits(image=30, document=40, audio=8)
+    )
+    for name, profile in PROFILES.items()
+}
+"""The profiles with limits that the lists which are tried here exceed."""
 FEW = settings(max_examples=40)  # for each of the profiles
 EVERY_DIALECT = pytest.mark.parametrize("dialect", DIALECTS)
 
@@ -49,6 +57,22 @@ def permissive(dialect):
 def test_g9_any_list_of_messages_is_rendered_so_that_it_is_taken(data, profile, histories):
     messages = data.draw(histories.messages)
     assert refused(render(messages, profile), profile) == []
+
+
+@EVERY_PROFILE
+@FEW
+@given(data=st.data())
+def test_g9_any_list_is_rendered_so_that_it_can_be_written_as_json(data, profile, histories):
+    json.dumps(render(data.draw(histories.messages), profile), ensure_ascii=False, allow_nan=False).encode()
+
+
+@pytest.mark.parametrize("profile", SMALL.values(), ids=SMALL.keys())
+@FEW
+@given(data=st.data())
+def test_g9_what_exceeds_the_limits_of_a_server_is_rendered_so_that_it_is_taken(data, profile, histories):
+    own = data.draw(histories.foreign[profile.dialect].map(lambda given: dialect_of(profile).read(given, profile)))
+    for messages in (own, data.draw(histories.messages)):
+        assert refused(render(messages, profile), profile) == []
 
 
 @EVERY_PROFILE

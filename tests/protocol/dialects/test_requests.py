@@ -277,8 +277,18 @@ def test_a_history_that_starts_and_ends_with_the_assistant_gets_a_user_where_one
 
 
 @EVERY_PROFILE
-def test_nothing_becomes_nothing(profile):
-    assert render(profile) == []
+@pytest.mark.parametrize("blank", [(), (user(),), (answer(ReasoningBlock("hm")), user())], ids=len)
+def test_where_nothing_is_said_the_user_begins(profile, blank):
+    sent = render(profile, *blank)
+    assert sent == [{"role": "user", "content": "Begin."}]
+    assert dialect_of(profile).problems(sent, profile) == []
+
+
+@EVERY_PROFILE
+def test_what_is_said_after_nothing_takes_its_place(profile):
+    renderer = dialect_of(profile).Renderer(profile)
+    renderer.render((user(),))
+    assert renderer.render((user(), GO)) == [{"role": "user", "content": "go"}]
 
 
 def test_a_refusal_is_a_part_of_its_own_in_an_answer_and_text_where_nobody_can_refuse():
@@ -286,6 +296,50 @@ def test_a_refusal_is_a_part_of_its_own_in_an_answer_and_text_where_nobody_can_r
     given = [{"role": role, "content": [part]} for role in ("user", "assistant", "system")]
     sent = render(profile, *DIALECTS["chat"].read(given, profile))
     assert [message["content"] for message in sent] == ["no", [part], "no"]
+
+
+CHAT = [profile for profile in PROFILES.values() if profile.dialect == "chat"]
+EVERY_CHAT = pytest.mark.parametrize("profile", CHAT, ids=[profile.name for profile in CHAT])
+
+
+@EVERY_CHAT
+def test_beside_calls_content_is_null_or_an_empty_string_as_the_server_takes_it(profile):
+    sent = render(profile, GO, answer(call("aaaaaaaaa")), result(TextBlock("x"), label="aaaaaaaaa"))
+    assert sent[1]["content"] == (None if profile.null_content else "")
+    assert profile.null_content is (profile.name not in ("compatible", "strict-chat"))
+
+
+def test_an_empty_string_beside_calls_leaves_no_blank_text_when_messages_are_merged():
+    profile = PROFILES["compatible"]
+    sent = render(profile, GO, answer(TextBlock("so")), answer(call()), result(TextBlock("x")))
+    assert sent[1]["content"] == "so"
+    both = render(profile, GO, answer(TextBlock("a")), answer(TextBlock("b")), answer(call()), result(TextBlock("x")))
+    assert [part["text"] for part in both[1]["content"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["compatible", "strict-chat"])
+@pytest.mark.parametrize("content", [{}, {"content": None}])
+def test_what_stands_beside_content_is_said_in_it_where_that_may_not_be_null(name, content):
+    profile = PROFILES[name]
+    for aside in ({"refusal": "no"}, {"audio": {"id": "a1"}}, {"tool_calls": [CALLED]}):
+        given = [{"role": "user", "content": "go"}, {"role": "assistant", **content, **aside}]
+        sent = render(profile, *DIALECTS["chat"].read(given, profile))
+        assert dialect_of(profile).problems(sent, profile) == []
+        assert type(sent[1]["content"]) is str
+        assert bool(sent[1]["content"]) is ("tool_calls" not in aside)
+
+
+CALLED = {"id": "aaaaaaaaa", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+
+
+def test_a_compatible_server_gets_nothing_that_only_openai_takes():
+    profile = PROFILES["compatible"]
+    pdf = OpaqueBlock({"type": "document", "mediaType": "application/pdf", "data": "AAAA"})
+    messages = (user(TextBlock("be brief"), role="developer"), user(PNG, pdf), answer(call(arguments="[1]")))
+    system, said, asked, answered = render(profile, *messages)
+    assert (system["role"], answered["role"]) == ("system", "tool")
+    assert said["content"] == [IN_CHAT, {"type": "text", "text": "[document application/pdf: cannot be shown here]"}]
+    assert asked["tool_calls"][0]["function"]["arguments"] == '{"malformed_arguments":"[1]"}'
 
 
 def test_two_speakers_of_different_names_stay_two_unless_the_roles_must_alternate():
