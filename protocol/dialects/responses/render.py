@@ -124,9 +124,9 @@ class _Writer:
         for item in _answer(message, ids, given, self.profile):
             self._put(item)
         moved: list[JsonObject] = []
-        for answer, label, kind in zip(answers, ids, given, strict=True):
+        for call, answer, label, kind in zip(calls, answers, ids, given, strict=True):
             made, media = _output(answer, label, ANSWERS[kind], self.profile)
-            self._out.append(_without_id(made, self.profile, reasoned=True))
+            self._out.append(_without_id(_named(made, call, self.profile), self.profile, reasoned=True))
             if media:
                 moved += [_text(f"From the result of call {label}:"), *media]
         if moved:
@@ -338,6 +338,14 @@ def _call(block: ToolCallBlock, label: str, kind: str, profile: Profile, *, own:
     if own and block.replay:
         made |= {key: value for key, value in block.replay.items() if key not in made}
     return made if original is None or original.get("type") != kind else like(made, original, CALL)
+
+
+def _named(output: JsonObject, call: ToolCallBlock, profile: Profile) -> JsonObject:
+    """An output that kept the name of a tool which nobody takes names that of its call."""
+    name = output.get("name")
+    if name is None or (type(name) is str and wire_name(name, profile) == name):
+        return output
+    return {**output, "name": wire_name(call.name, profile)}
 
 
 def _output(answer: ToolMessage, label: str, kind: str, profile: Profile) -> tuple[JsonObject, list[JsonObject]]:

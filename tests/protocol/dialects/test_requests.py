@@ -247,6 +247,17 @@ def test_a_servers_own_tools_go_back_to_it_and_are_named_to_others():
     assert render(OPENAI, GO, message)[1]["content"][0]["text"] == "[server_tool_use web_search: cannot be shown here]"
 
 
+@pytest.mark.parametrize("name", ["", " ", "a b", 5])
+@pytest.mark.parametrize("kind", ["function_call", "custom_tool_call", "computer_call"])
+def test_an_output_that_names_no_tool_that_is_taken_names_that_of_its_call(kind, name):
+    dialect = DIALECTS["responses"]
+    asked = {"type": kind, "call_id": "c1", "name": "read", "arguments": "{}", "input": "x"}
+    output = {"type": f"{kind}_output", "call_id": "c1", "name": name, "output": "done"}
+    sent = dialect.render(dialect.read([asked, output], RESPONSES), RESPONSES)
+    assert [item["name"] for item in sent if item.get("call_id")] == ["read", "read"]
+    assert dialect.problems(sent, RESPONSES) == []
+
+
 def test_text_behind_a_call_moves_before_it_and_signed_thinking_stays():
     seals = [{"type": "thinking", "thinking": "t", "signature": sign} for sign in ("s1", "s2")]
     first, second = (ReasoningBlock("t", replay=seal) for seal in seals)
