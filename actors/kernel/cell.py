@@ -28,7 +28,7 @@ from pykka.messages import _ActorStop
 from quiesce.actors.kernel.bounded import BoundedInbox
 from quiesce.actors.kernel.construction import construct
 from quiesce.actors.kernel.ending import TAKEN, EndingCell
-from quiesce.actors.kernel.entries import NO_INBOX, Asked, packed
+from quiesce.actors.kernel.entries import NO_INBOX, Asked, opened, packed
 from quiesce.actors.kernel.errors import InboxFullError
 from quiesce.actors.kernel.exits import Haste
 from quiesce.actors.kernel.log import enabled, note
@@ -329,6 +329,22 @@ class ActorCell(EndingCell):
     def withdraw(self, accepted: Reply[None]) -> None:
         """Give up waiting for room."""
         cast("BoundedInbox", self.inbox).withdraw(accepted)
+
+    def take_back(self, asked: Reply[Any], error: Exception) -> None:
+        """Take a message out again whose asker is refused to wait for it, or a ring of asks would go round for ever.
+
+        It stays if anybody else waits, and a stop stays in any case.
+        """
+        if asked._waiters or asked._observers:
+            return
+        for position, entry in enumerate(self.inbox):
+            message, reply = opened(entry)
+            if reply is asked and not is_system_message(message):
+                del self.inbox[position]
+                if type(self.inbox) is BoundedInbox:
+                    self.inbox.admit()
+                asked._fail(error)
+                return
 
     @trio.lowlevel.enable_ki_protection
     def turn(self, limit: int) -> object:  # noqa: C901, PLR0912  # see above

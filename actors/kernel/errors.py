@@ -55,8 +55,10 @@ class AskCycleError(SelfWaitError):
     """A handler waited for an actor whose own handler waits, directly or through others, for the first one.
 
     Nobody in that ring could ever go on, so the last to wait gets this at once; the others get what its handler makes
-    of it. Break the ring: tell instead of asking, answer later (`take_reply`), or wait in child work (`start_soon`).
-    A ring through systems on different threads is not found: those handlers wait until somebody stops one of them.
+    of it. Its message is taken back, if no handler has it yet. Break the ring: tell instead of asking, answer later
+    (`take_reply`), or wait in child work (`start_soon`). What is found are waits in the handlers' own tasks: a ring
+    through systems on different threads, or through a task that a handler starts and waits for, is not; those handlers
+    wait until somebody stops one of them.
     """
 
 

@@ -345,7 +345,9 @@ class Reply(pykka.Future[T]):
         while cell is not None and cell not in chain:
             chain.append(cell)
             if cell.runs_in(task):
-                raise _cycle_error(chain)
+                error = _cycle_error(chain)
+                chain[0].take_back(self, error)
+                raise error
             awaited = cell.awaited()
             cell = awaited._blocked_on() if isinstance(awaited, Reply) else None  # noqa: SLF001  # another reply
 

@@ -269,7 +269,8 @@ class Supervising(TrioActor):
         restart = self._judge(key, child.start_failure, error)
         if restart is not None:
             await self._stop_group(restart.decision)
-            self._postpone(restart)
+            if not self._postpone(restart):
+                self._cell.deliver(restart, None)  # behind what came meanwhile, and not from within this one
 
     def _supervised(self) -> SupervisorStatistics:
         states = [child.state for child in list(self._children.values())]

@@ -53,6 +53,52 @@ async def test_a_ring_of_asks_is_told_to_the_last_who_would_wait(length):
             assert await ref.ask([]) == str(refs.index(ref))
 
 
+class Endless(TrioActor):
+    """Asks the other one whatever it is asked."""
+
+    inbox_limit = 5
+    inbox_policy = "wait"
+
+    def __init__(self):
+        super().__init__()
+        self.other = self.actor_ref
+
+    async def on_receive(self, message):
+        return await self.other.ask(message, block=False)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+async def test_the_ask_that_closes_a_ring_is_not_handled_after_it_was_refused(length):
+    async with ActorSystem() as system:
+        refs = [await system.spawn(Endless) for _ in range(length)]
+        for ref, other in zip(refs, [*refs[1:], refs[0]], strict=True):
+            ref._cell.actor.other = other
+        with pytest.raises(SelfWaitError):
+            await refs[0].ask("round and round", block=False)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [ref.statistics().handled for ref in refs] == [1] * length
+        assert [ref.statistics().inbox_length for ref in refs] == [0] * length
+
+
+async def test_a_refused_ask_that_somebody_else_waits_for_is_handled():
+    answers = []
+
+    class Sharing(TrioActor):
+        async def on_receive(self, message):
+            if message == "inner":
+                return message
+            shared = self.actor_ref.ask("inner", block=False)
+            shared.on_done(lambda reply: answers.append(reply.get()))
+            return await shared
+
+    async with ActorSystem() as system:
+        ref = await system.spawn(Sharing)
+        with pytest.raises(SelfWaitError):
+            await ref.ask("outer", block=False)
+        await trio.testing.wait_all_tasks_blocked()
+        assert answers == ["inner"]
+
+
 async def test_two_that_ask_each_other_at_the_same_time_both_end():
     async def meet():
         await both_running.wait()

@@ -240,6 +240,26 @@ async def test_a_stop_during_the_start_of_a_restart_ends_it(make, fails, now, au
         assert set((await states(supervisor)).values()) <= {"down"}
 
 
+@NOW
+@pytest.mark.parametrize("strategy", ["one_for_one", "one_for_all", "rest_for_one"])
+async def test_a_permanent_child_that_is_stopped_during_the_start_of_a_restart_comes_back(
+    strategy, now, autojump_clock
+):
+    steps, gate = [], trio.Event()
+    async with ActorSystem() as system:
+        specs = [ChildSpec("a", partial(Slow, steps, {"start": gate})), ChildSpec("b", partial(Slow, [], {}))]
+        supervisor = await system.spawn(Supervisor, specs, strategy=strategy)
+        a, b = [child.ref for child in await supervisor.ask(WhichChildren())]
+        a.tell(ValueError("a crash"))
+        await trio.sleep(6)
+        stopping = a.stop(now=now)
+        gate.set()
+        await stopping
+        await trio.sleep(60)
+        assert set((await states(supervisor)).values()) == {"running"}
+        assert (a.is_alive(), b.is_alive()) == (True, True)
+
+
 async def test_a_stop_between_a_failed_start_and_the_next_attempt_counts():
     class Fails(Slow):
         async def on_start(self):
