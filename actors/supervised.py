@@ -174,9 +174,9 @@ def agent_spec(  # noqa: PLR0913 - as those of `Runtime.agent`, one keyword each
 
     The store has to be open for as long as the supervisor runs. Starting the agent opens the session, as
     `Runtime.agent` does, where the other options are described; what goes wrong there is at the end of the causes of
-    the start's failure. `restart` says what becomes of an agent that gave up: `transient`, and your supervisor starts it
-    again; `temporary`, and it stays down. `Agent.close` ends it for good, unless it is `permanent`. One that your supervisor
-    started again is reached by a new handle.
+    the start's failure. `restart` says what becomes of an agent that gave up: `transient`, and your supervisor starts
+    it again; `temporary`, and it stays down. `Agent.close` ends it for good, unless it is `permanent`. One that your
+    supervisor started again is reached by a new handle.
 
     Raises `InvalidInput`, which names the option, and `SpecError` for what `restart` cannot be.
     """
