@@ -1,6 +1,6 @@
-"""Building requests: a history of 2 000 messages rendered, and what the next request of it costs, in each dialect.
+"""Requests: a history of 2 000 messages rendered, and the next request of it, beside json.dumps of the same.
 
-Beside it stands `json.dumps` of the same request, in the same rounds: what every program pays that sends it. What is
+Each dialect, in the same rounds as `json.dumps`, which is what every program pays that sends the request. What is
 rendered is checked before it is shown: no server refuses it, and the next request is what rendering all would give.
 """
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from attrs import frozen
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from quiesce.protocol.dialects import PROFILES, dialect_of
@@ -93,7 +92,7 @@ def measure(profile: Profile, messages: int, rounds: int) -> Figures:
     dialect, talk = dialect_of(profile), conversation(messages + TURN, profile)
     before, after = tuple(talk[:messages]), tuple(talk)
     times = []
-    for _ in track(range(rounds), profile.name, transient=True):
+    for _ in range(rounds):
         renderer = dialect.Renderer(profile)
         whole, _ = _timed(renderer.render, before)
         following, sent = _timed(renderer.render, after)
@@ -115,8 +114,8 @@ def _timed(function: Callable[[A], T], argument: A) -> tuple[float, T]:
 @click.option("--rounds", default=50, show_default=True, type=click.IntRange(1), help="How often each is done.")
 def main(messages: int, rounds: int) -> None:
     """Measure each server's dialect and show a table."""
-    columns = (f"{messages:,} messages, for", "rendered", "beside json.dumps", "the next request", "beside json.dumps")
-    table = Table(*columns)
+    table = Table(f"{messages:,} messages, for", "rendered", "beside dumps", "the next request", "beside dumps")
+    table.columns[0].no_wrap = True
     for name in SERVERS:
         found = measure(PROFILES[name], messages, rounds)
         beside = [f"{seconds / found.dumps:.2f}x" for seconds in (found.whole, found.after)]

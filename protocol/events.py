@@ -132,7 +132,7 @@ class ModelMessage(Record):
     @property
     def calls(self) -> tuple[ToolCallBlock, ...]:
         """The calls it asks for, in call order: the index in this tuple is the call's identity in its step."""
-        return tuple(block for block in self.content if isinstance(block, ToolCallBlock))
+        return tuple([block for block in self.content if isinstance(block, ToolCallBlock)])
 
 
 @frozen

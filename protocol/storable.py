@@ -27,7 +27,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time, timedelta
@@ -188,28 +187,34 @@ def clean_json(value: Thing) -> Thing:
         return make_storable(value)
 
 
-def _clean(value: Thing) -> Thing:
+def _is_clean(value: Thing) -> bool:
+    """Whether nothing in `value` has to be replaced. It copies nothing: nearly all values are clean."""
     kind = type(value)
     if kind is str:
-        return clean_text(value)
-    if kind is list:
-        items = [_clean(item) for item in value]
-        return value if all(map(operator.is_, items, value)) else items
+        return "\0" not in value and (value.isascii() or _is_encodable(value))
     if kind is dict:
-        return _clean_object(value)
-    if value is None or kind is bool or (kind is float and math.isfinite(value)):
-        return value
-    return value if kind is int and value.bit_length() <= _MAX_BITS else make_storable(value)
+        for key, item in value.items():
+            if type(key) is not str or not _is_clean(key) or not _is_clean(item):
+                return False
+        return True
+    if kind is list:
+        return all(map(_is_clean, value))
+    if kind is float:
+        return math.isfinite(value)
+    return value is None or kind is bool or (kind is int and value.bit_length() <= _MAX_BITS)
 
 
-def _clean_object(value: dict[Any, Any]) -> dict[Any, Any]:
-    keys = [clean_text(key) if type(key) is str else _as_key(make_storable(key)) for key in value]
-    items = [_clean(item) for item in value.values()]
-    if all(map(operator.is_, keys, value)) and all(map(operator.is_, items, value.values())):
+def _clean(value: Thing) -> Thing:
+    if _is_clean(value):
         return value
+    if type(value) is list:
+        return [_clean(item) for item in value]
+    if type(value) is not dict:
+        return make_storable(value)
     out: dict[str, Any] = {}
-    for key, item in zip(keys, items, strict=True):
-        out[_free(key, out)] = item
+    for key, item in value.items():
+        name = clean_text(key) if type(key) is str else _as_key(make_storable(key))
+        out[_free(name, out)] = _clean(item)
     return out
 
 

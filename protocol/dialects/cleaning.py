@@ -33,24 +33,16 @@ _FREE: Final[dict[type, str]] = {OpaqueBlock: "data", ReasoningBlock: "replay", 
 
 def cleaned(exchange: Exchange) -> Exchange:
     """`exchange` with what no request can carry replaced (rule 1); the same object if there is nothing."""
-    message = _message(exchange.message)
-    answers = exchange.answers and tuple([_message(answer) for answer in exchange.answers])
-    if message is exchange.message and all(map(is_, answers, exchange.answers)):
+    said = exchange.message
+    message = said if _is_plain(said) else _message(said)
+    answers = [answer if _is_plain(answer) else _message(answer) for answer in exchange.answers]
+    if message is said and all(map(is_, answers, exchange.answers)):
         return exchange
-    return Exchange(message, message.calls if isinstance(message, ModelMessage) else (), answers)
-
-
-def _message(message: M) -> M:
-    if _is_plain(message):
-        return message
-    content = tuple([_record(block) for block in message.content])
-    if not all(map(is_, content, message.content)):
-        message = evolve(message, content=content)
-    return _record(message)
+    return Exchange(message, message.calls if isinstance(message, ModelMessage) else (), tuple(answers))
 
 
 def _is_plain(message: ModelMessage | ToolMessage | UserMessage) -> bool:
-    """Whether nothing free-form is in it, as in nearly all messages: they are not looked through."""
+    """Whether nothing free-form is in it, as in most: it can be sent as it is."""
     if message.shape is not None:
         return False
     for block in message.content:
@@ -60,12 +52,18 @@ def _is_plain(message: ModelMessage | ToolMessage | UserMessage) -> bool:
     return True
 
 
+def _message(message: M) -> M:
+    content = tuple([_record(block) for block in message.content])
+    if not all(map(is_, content, message.content)):
+        message = evolve(message, content=content)
+    return _record(message)
+
+
 def _record(record: R) -> R:
     changed: dict[str, Any] = {}
-    if (name := _FREE.get(type(record))) is not None:
-        value = getattr(record, name)
-        if (clean := clean_json(value)) is not value:
-            changed[name] = clean
+    name = _FREE.get(type(record))
+    if name is not None and (value := getattr(record, name)) is not None and (clean := clean_json(value)) is not value:
+        changed[name] = clean
     if record.shape is not None and (clean := clean_json(record.shape.extra)) is not record.shape.extra:
         changed["shape"] = Shape(record.shape.keys, clean)
     return evolve(record, **changed) if changed else record

@@ -64,7 +64,7 @@ def exchanges_in_order(messages: Sequence[Visible]) -> list[Exchange] | None:
         for call, answer in zip(calls, answers, strict=True):
             if not isinstance(answer, ToolMessage) or answer.tool_call_id != call.id:
                 return None
-            taken.append(worded(answer))
+            taken.append(worded(answer) if answer.is_error else answer)
         found.append(Exchange(message, calls, tuple(taken)))
     return found
 

@@ -113,7 +113,8 @@ def sendable_text(text: str, profile: Profile) -> str:
     """`text` as it can be sent, or "" if it is blank and the profile does not leave it so."""
     if not text or (text.isspace() and not profile.verbatim):
         return ""
-    text = clean_text(text)
+    if not text.isascii() or "\0" in text:  # nearly no text needs the look into it
+        text = clean_text(text)
     if profile.max_text is None or len(text) <= profile.max_text:
         return text
     note = f"\n[cut: {len(text)} characters in all]"

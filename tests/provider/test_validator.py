@@ -571,6 +571,23 @@ RESPONSES = [
         anthropic(user([picture("x" * 5_242_881)])),
         anthropic(user([picture("x" * 5_242_880)])),
     ),
+    (
+        "an image of anthropic has no title",
+        "shape",
+        "messages[0].content[0].image.title",
+        anthropic(user([picture("x") | {"title": "a.png"}])),
+        anthropic(user([picture("x") | {"type": "document", "title": "a.png"}])),
+    ),
+    *(
+        (
+            f"a document of anthropic has a title of 1 to 500 characters: {length}",
+            "shape",
+            "messages[0].content[0].title",
+            anthropic(user([picture("x") | {"type": "document", "title": "t" * length}])),
+            anthropic(user([picture("x") | {"type": "document", "title": "t" * 500}])),
+        )
+        for length in (0, 501)
+    ),
     ("a call has its output", "pairing", "input[0]", responses(item(), user()), responses(item(), output(), user())),
     ("an output has its call", "pairing", "input[0]", responses(output()), responses(item(), output())),
     (

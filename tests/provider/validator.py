@@ -658,6 +658,8 @@ def _source_block(path, block):
     source = block.get("source")
     if not isinstance(source, dict):
         yield Problem((*path, "source"), "has to be given", "shape")
+    elif "title" in block and not 1 <= len(_word(block, "title") or "") <= 500:
+        yield Problem((*path, "title"), "has to have 1 to 500 characters", "shape")
     elif block["type"] == "image" and len(_word(source, "data") or "") > _MAX_IMAGE:
         yield Problem((*path, "source", "data"), f"has more than {_MAX_IMAGE} bytes in base64", "size")
 

@@ -52,6 +52,8 @@ _SEALS: Final[Mapping[str, tuple[str, ...]]] = {
     "redacted_thinking": ("data",),
 }
 """What reasoning must come with; its seal stands last."""
+_MAX_TITLE: Final = 500
+"""Characters of a document's title (schema). An image has none: the schema knows no such field."""
 _OPEN_ENDED: Final = frozenset({"thinking", "redacted_thinking"})
 """What no answer may end with."""
 
@@ -172,7 +174,7 @@ def _answer(message: ModelMessage, ids: list[str], profile: Profile) -> list[Jso
     labels = iter(ids)
     spoken: list[JsonObject] = []
     called: list[JsonObject] = []
-    in_place = own and (profile.verbatim or any(_sealed(block) for block in message.content))
+    in_place = bool(ids) and own and (profile.verbatim or any(map(_sealed, message.content)))
     asked: set[str] = set()
     for block in message.content:
         if isinstance(block, ToolCallBlock):
@@ -182,7 +184,7 @@ def _answer(message: ModelMessage, ids: list[str], profile: Profile) -> list[Jso
                 spoken.append(sealed)
         else:
             spoken += _spoken(block, profile, asked, own=own)
-    blocks = spoken + called if called or profile.verbatim else _texts_first(spoken)
+    blocks = spoken + called if called or not ids or profile.verbatim else _texts_first(spoken)
     return _without_open_end(blocks)
 
 
@@ -201,8 +203,9 @@ def _sealed(block: Block) -> JsonObject | None:
     if not replay:
         return None
     needed = _SEALS.get(str(replay.get("type")), ())
-    whole = needed and type(replay.get("thinking", "")) is str and all(type(replay.get(key)) is str for key in needed)
-    return replay if whole and replay[needed[-1]] else None
+    values = [replay.get(key) for key in needed]
+    whole = needed and type(replay.get("thinking", "")) is str and all(type(value) is str for value in values)
+    return replay if whole and values[-1] else None
 
 
 def _call(block: ToolCallBlock, label: str, profile: Profile, *, own: bool) -> JsonObject:
@@ -223,6 +226,9 @@ def _result(answer: ToolMessage, label: str, profile: Profile) -> tuple[JsonObje
     parts: list[JsonObject] = []
     moved: list[JsonObject] = []
     for block in answer.content:
+        if isinstance(block, TextBlock):
+            parts += _text_block(block, profile)
+            continue
         made = _blocks(block, profile)
         kinds = {part["type"] for part in made}
         if kinds <= {"text"} or (profile.images_in_results and kinds <= _IN_RESULTS):
@@ -308,9 +314,10 @@ def _is_servers(block: JsonObject, asked: set[str]) -> bool:
 
 def _text_block(block: TextBlock, profile: Profile) -> list[JsonObject]:
     text = sendable_text(block.text, profile)
-    if not text.strip():  # nothing blank in this dialect, whatever the profile says
+    if not text or text.isspace():  # nothing blank in this dialect, whatever the profile says
         return []
-    return [_text(text) if block.shape is None else like(_text(text), original_of(block, profile), ("text",))]
+    made: JsonObject = {"type": "text", "text": text}
+    return [made if block.shape is None else like(made, original_of(block, profile), ("text",))]
 
 
 def media_block(media: Media) -> JsonObject | None:
@@ -324,4 +331,4 @@ def media_block(media: Media) -> JsonObject | None:
     else:
         source = {"type": "base64", "media_type": media.media_type, "data": media.data}
     made: JsonObject = {"type": media.kind, "source": source}
-    return made if media.name is None else {**made, "title": media.name}
+    return {**made, "title": media.name[:_MAX_TITLE]} if media.name and media.kind == "document" else made

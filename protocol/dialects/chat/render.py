@@ -257,8 +257,10 @@ def _beside_calls(block: Block, profile: Profile) -> list[JsonObject]:
     """What an assistant says beside its calls and thoughts. It alone can refuse in a part of its own."""
     if isinstance(block, (ToolCallBlock, ReasoningBlock)):
         return []
-    original = original_of(block, profile)
     made = _spoken(block, profile)
+    if isinstance(block, TextBlock) and block.shape is None:
+        return made
+    original = original_of(block, profile)
     if original is None or original.get("type") != "refusal" or not made or not profile.text_parts:
         return made
     return [like({"type": "refusal", "refusal": made[0]["text"]}, original, ("refusal",))]
@@ -285,7 +287,7 @@ def _text_part(block: TextBlock, profile: Profile) -> list[JsonObject]:
         return []
     original = None if block.shape is None or not profile.text_parts else original_of(block, profile)
     if original is None or original.get("type") != "text":  # a refusal is text where nobody can refuse
-        return [_text(text)]
+        return [{"type": "text", "text": text}]
     return [like(_text(text), original, ("text",))]
 
 
@@ -308,6 +310,9 @@ def _result(answer: ToolMessage, profile: Profile) -> tuple[list[JsonObject], li
     parts: list[JsonObject] = []
     moved: list[JsonObject] = []
     for block in answer.content:
+        if isinstance(block, TextBlock):
+            parts += _text_part(block, profile)
+            continue
         made = _parts(block, profile)
         if profile.images_in_results or all(part["type"] == "text" for part in made):
             parts += made

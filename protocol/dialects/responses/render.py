@@ -228,9 +228,9 @@ def _answer(message: ModelMessage, ids: list[str], given: list[str], profile: Pr
 
     Servers that make Chat messages of the items (which want a user first) have no place for text behind a call.
     """
-    reasoned = is_own(message, profile) and any(_sealed(block) for block in message.content)
+    reasoned = is_own(message, profile) and any(map(_sealed, message.content))
     items = _items(message, ids, given, profile, reasoned=reasoned)
-    if reasoned and not any(item.get("type") == "reasoning" for item in items):
+    if reasoned and not any(map(_is_reasoning, items)):
         return _items(message, ids, given, profile, reasoned=False)  # nothing followed it: all of it stays behind
     return items
 
@@ -254,9 +254,13 @@ def _items(
         else:
             spoken += [_without_id(item, profile, reasoned=reasoned) for item in _spoken(block, profile, own=own)]
     items = spoken + called
-    while items and items[-1].get("type") == "reasoning":
+    while items and _is_reasoning(items[-1]):
         items.pop()
     return items
+
+
+def _is_reasoning(item: JsonObject) -> bool:
+    return item.get("type") == "reasoning"
 
 
 def _sealed(block: Block) -> JsonObject | None:
@@ -273,8 +277,10 @@ def _without_id(item: JsonObject, profile: Profile, *, reasoned: bool) -> JsonOb
     """A message or call that kept the server's id needs its reasoning item: without that it goes without the id. So
     does any item whose id is too long.
     """
+    if "id" not in item:
+        return item
     kept = reasoned or profile.verbatim or item.get("type") not in (None, "message", "function_call")
-    if "id" not in item or (kept and not _is_long(item)):
+    if kept and not _is_long(item):
         return item
     return {key: value for key, value in item.items() if key != "id"}
 
@@ -358,6 +364,9 @@ def _output(answer: ToolMessage, label: str, kind: str, profile: Profile) -> tup
     parts: list[JsonObject] = []
     moved: list[JsonObject] = []
     for block in answer.content:
+        if isinstance(block, TextBlock):
+            parts += _text_part(block, profile)
+            continue
         made = _parts(block, profile)
         kinds = {part["type"] for part in made}
         if kinds <= {"input_text"} or (profile.images_in_results and "input_audio" not in kinds):

@@ -6,7 +6,8 @@ import pytest
 from attrs import evolve
 
 from quiesce.protocol.codec import dumps, loads
-from quiesce.protocol.dialects import DIALECTS, PROFILES, dialect_of
+from quiesce.protocol.dialects import DIALECTS, PROFILES, dialect_of, rendering
+from quiesce.protocol.dialects.cleaning import cleaned
 from quiesce.protocol.errors import InvalidInput
 from quiesce.protocol.events import (
     ModelMessage,
@@ -59,6 +60,23 @@ IN_ANTHROPIC = {"type": "image", "source": {"type": "base64", "media_type": "ima
 @pytest.mark.parametrize(("profile", "part"), [(OPENAI, IN_CHAT), (RESPONSES, IN_RESPONSES), (ANTHROPIC, IN_ANTHROPIC)])
 def test_an_image_is_shown_in_the_words_of_the_dialect(profile, part):
     assert render(profile, user(PNG))[0]["content"] == [part]
+
+
+@pytest.mark.parametrize(
+    ("kind", "media_type", "name", "title"),
+    [
+        ("image", "image/png", "a.png", None),
+        ("document", "application/pdf", "a.pdf", "a.pdf"),
+        ("document", "application/pdf", "", None),
+        ("document", "application/pdf", "n" * 600, "n" * 500),
+    ],
+)
+def test_a_title_is_sent_with_what_has_one_in_anthropic_and_only_as_long_as_it_may_be(kind, media_type, name, title):
+    (part,) = render(
+        ANTHROPIC, user(OpaqueBlock({"type": kind, "mediaType": media_type, "data": "AAAA", "name": name}))
+    )[0]["content"]
+    assert part.get("title") == title
+    assert ("title" in part) is (title is not None)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +346,12 @@ def test_an_empty_string_beside_calls_leaves_no_blank_text_when_messages_are_mer
     assert [part["text"] for part in both[1]["content"]] == ["a", "b"]
 
 
+def test_an_answer_without_content_is_merged_with_the_next_one():
+    given = [{"role": "assistant", "refusal": "no"}, {"role": "assistant", "content": "ok"}]
+    sent = render(OPENAI, GO, *DIALECTS["chat"].read(given, OPENAI))
+    assert sent[1] == {"role": "assistant", "refusal": "no", "content": "ok"}
+
+
 @pytest.mark.parametrize("name", ["compatible", "strict-chat"])
 @pytest.mark.parametrize("content", [{}, {"content": None}])
 def test_what_stands_beside_content_is_said_in_it_where_that_may_not_be_null(name, content):
@@ -432,6 +456,42 @@ def test_what_was_rendered_is_not_rendered_again(profile):
     second = renderer.render((*before, answer(TextBlock("so")), GO))
     assert all(old is new for old, new in zip(first, second, strict=False))
     assert second == dialect.render((*before, answer(TextBlock("so")), GO), profile)
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Every message that a writer is given, in order, and every one that is looked through for what cannot be sent."""
+    seen = {"written": [], "cleaned": []}
+    for dialect in DIALECTS.values():
+        writer = dialect.Renderer._writer
+
+        class Counting(writer):
+            def add(self, exchange):
+                seen["written"] += [exchange.message, *exchange.answers]
+                super().add(exchange)
+
+        monkeypatch.setattr(dialect.Renderer, "_writer", Counting)
+
+    def clean(exchange):
+        seen["cleaned"] += [exchange.message, *exchange.answers]
+        return cleaned(exchange)
+
+    monkeypatch.setattr(rendering, "cleaned", clean)
+    return seen
+
+
+@EVERY_PROFILE
+def test_each_message_is_written_once_however_long_the_history_grows(profile, written):
+    renderer, history = dialect_of(profile).Renderer(profile), []
+    for number in range(50):
+        new = (GO, answer(TextBlock("so"), call(f"c{number}")), result(TextBlock("x"), label=f"c{number}"))
+        history += new
+        written["written"].clear()
+        written["cleaned"].clear()
+        renderer.render(tuple(history))
+        assert written == {"written": list(new), "cleaned": list(new)}
+    renderer.render(tuple(history))
+    assert written["written"] == list(new)
 
 
 @EVERY_PROFILE
