@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from hypothesis import settings
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as of a job in the background; tests and what they start take it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("quiesce", deadline=None)
 settings.load_profile("quiesce")

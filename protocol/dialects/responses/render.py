@@ -292,7 +292,9 @@ def _spoken(block: Block, profile: Profile, *, own: bool) -> list[JsonObject]:
         if not text and not profile.verbatim:
             return []
         original = None if block.shape is None else original_of(block, profile)
-        return [{"role": "assistant", "content": text} if original is None else _as_it_was(original, text)]
+        if original is None or "role" not in original:  # a part of somebody's message
+            return [{"role": "assistant", "content": text}]
+        return [_as_it_was(original, text)]
     if not isinstance(block, OpaqueBlock):
         return []
     original = original_of(block, profile)

@@ -265,6 +265,15 @@ def test_a_servers_own_tools_go_back_to_it_and_are_named_to_others():
     assert render(OPENAI, GO, message)[1]["content"][0]["text"] == "[server_tool_use web_search: cannot be shown here]"
 
 
+def test_what_a_user_said_in_the_mouth_of_the_assistant_is_an_item_of_the_assistant():
+    dialect = DIALECTS["responses"]
+    part = {"type": "input_text", "text": "hello", "cached": True}
+    (said,) = dialect.read([{"role": "user", "content": [part]}], RESPONSES)
+    sent = render(RESPONSES, GO, answer(*said.content, profile=RESPONSES))
+    assert sent[1:] == [{"role": "assistant", "content": "hello"}]
+    assert dialect.problems(sent, RESPONSES) == []
+
+
 @pytest.mark.parametrize("name", ["", " ", "a b", 5])
 @pytest.mark.parametrize("kind", ["function_call", "custom_tool_call", "computer_call"])
 def test_an_output_that_names_no_tool_that_is_taken_names_that_of_its_call(kind, name):
