@@ -27,7 +27,7 @@ def judged(fake_provider, profile, asked, **more):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_g9_any_list_of_messages_from_elsewhere_is_taken_by_the_fake_provider(data, name, histories, fake_provider):
     """What a server attached to its own answers is not among them: the fake provider knows its own seals alone."""
@@ -41,7 +41,7 @@ def test_g9_any_list_of_messages_from_elsewhere_is_taken_by_the_fake_provider(da
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_g9_any_foreign_list_is_taken_by_the_fake_provider(data, name, histories, fake_provider):
     profile = evolve(PROFILES[name], provider="somebody else")

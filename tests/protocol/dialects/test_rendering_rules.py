@@ -32,7 +32,7 @@ SMALL = {
     for name, profile in PROFILES.items()
 }
 """The profiles with limits that the lists which are tried here exceed."""
-FEW = settings(max_examples=40)  # for each of the profiles
+FEW = settings(max_examples=25)  # for each of the profiles
 EVERY_DIALECT = pytest.mark.parametrize("dialect", DIALECTS)
 
 
