@@ -14,7 +14,6 @@ import signal
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
-import click
 import trio
 from attrs import Factory, define
 from pykka import ActorDeadError
@@ -94,7 +93,8 @@ class Interrupts:
     def _quit(self) -> NoReturn:
         """End the process. No care is needed: what was acknowledged is durable, and the next resume closes the rest."""
         try:
-            self.narrator.screen.__exit__(None, None, None)
-            click.echo(f"quit; to go on: {self.again}", err=True)
+            with suppress(RuntimeError):  # what is interrupted may be writing itself, which is not reentrant
+                self.narrator.screen.__exit__(None, None, None)
+            os.write(2, f"quit; to go on: {self.again}\n".encode())  # for that reason past `sys.stderr`
         finally:
             os._exit(INTERRUPTED)
