@@ -40,7 +40,7 @@ import attrs
 
 from quiesce.protocol.errors import InvalidInput
 
-__all__ = ["JSON", "MAX_DEPTH", "check_json", "clean_json", "clean_text", "make_storable"]
+__all__ = ["JSON", "MAX_DEPTH", "check_json", "clean_json", "clean_text", "is_clean_json", "make_storable"]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 """A JSON value as Python reads it."""
@@ -185,6 +185,14 @@ def clean_json(value: Thing) -> Thing:
         return _clean(value)
     except RecursionError:
         return make_storable(value)
+
+
+def is_clean_json(value: Thing) -> bool:
+    """Whether `clean_json` gives `value` back as it is. Never raises, and copies nothing."""
+    try:
+        return _is_clean(value)
+    except RecursionError:
+        return False
 
 
 def _is_clean(value: Thing) -> bool:

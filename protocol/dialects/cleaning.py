@@ -10,14 +10,13 @@ their names among them) and originals would go out as they are, and one lone sur
 
 from __future__ import annotations
 
-from operator import is_
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attrs import evolve
 
 from quiesce.protocol.dialects.exchanges import Exchange
 from quiesce.protocol.events import ModelMessage, OpaqueBlock, ReasoningBlock, Shape, TextBlock, ToolCallBlock
-from quiesce.protocol.storable import clean_json
+from quiesce.protocol.storable import clean_json, is_clean_json
 
 if TYPE_CHECKING:
     from quiesce.protocol.events import Record, ToolMessage, UserMessage
@@ -33,37 +32,36 @@ _FREE: Final[dict[type, str]] = {OpaqueBlock: "data", ReasoningBlock: "replay", 
 
 def cleaned(exchange: Exchange) -> Exchange:
     """`exchange` with what no request can carry replaced (rule 1); the same object if there is nothing."""
-    said = exchange.message
-    message = said if _is_plain(said) else _message(said)
-    answers = [answer if _is_plain(answer) else _message(answer) for answer in exchange.answers]
-    if message is said and all(map(is_, answers, exchange.answers)):
+    if _is_clean(exchange.message) and all(map(_is_clean, exchange.answers)):
         return exchange
-    return Exchange(message, message.calls if isinstance(message, ModelMessage) else (), tuple(answers))
+    message = _message(exchange.message)
+    calls = message.calls if isinstance(message, ModelMessage) else ()
+    return Exchange(message, calls, tuple(map(_message, exchange.answers)))
 
 
-def _is_plain(message: ModelMessage | ToolMessage | UserMessage) -> bool:
-    """Whether nothing free-form is in it, as in most: it can be sent as it is."""
-    if message.shape is not None:
+def _is_clean(message: ModelMessage | ToolMessage | UserMessage) -> bool:
+    """Whether it can be sent as it is, like nearly all: that is found out without making anything."""
+    if message.shape is not None and not is_clean_json(message.shape.extra):
         return False
     for block in message.content:
         kind = type(block)
-        if block.shape is not None or (kind is not TextBlock and getattr(block, _FREE[kind]) is not None):
+        value = None if kind is TextBlock else getattr(block, _FREE[kind])
+        if value is not None and not is_clean_json(value):
+            return False
+        if block.shape is not None and not is_clean_json(block.shape.extra):
             return False
     return True
 
 
 def _message(message: M) -> M:
-    content = tuple([_record(block) for block in message.content])
-    if not all(map(is_, content, message.content)):
-        message = evolve(message, content=content)
-    return _record(message)
+    return _record(evolve(message, content=tuple(map(_record, message.content))))
 
 
 def _record(record: R) -> R:
     changed: dict[str, Any] = {}
     name = _FREE.get(type(record))
-    if name is not None and (value := getattr(record, name)) is not None and (clean := clean_json(value)) is not value:
-        changed[name] = clean
-    if record.shape is not None and (clean := clean_json(record.shape.extra)) is not record.shape.extra:
-        changed["shape"] = Shape(record.shape.keys, clean)
+    if name is not None:
+        changed[name] = clean_json(getattr(record, name))
+    if record.shape is not None:
+        changed["shape"] = Shape(record.shape.keys, clean_json(record.shape.extra))
     return evolve(record, **changed) if changed else record

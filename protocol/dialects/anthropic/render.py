@@ -174,13 +174,14 @@ def _answer(message: ModelMessage, ids: list[str], profile: Profile) -> list[Jso
     labels = iter(ids)
     spoken: list[JsonObject] = []
     called: list[JsonObject] = []
-    in_place = bool(ids) and own and (profile.verbatim or any(map(_sealed, message.content)))
+    seals = [_sealed(block) if own else None for block in message.content]
+    in_place = bool(ids) and own and (profile.verbatim or any(seals))
     asked: set[str] = set()
-    for block in message.content:
+    for block, sealed in zip(message.content, seals, strict=True):
         if isinstance(block, ToolCallBlock):
             (spoken if in_place else called).append(_call(block, next(labels), profile, own=own))
         elif isinstance(block, ReasoningBlock):
-            if own and (sealed := _sealed(block)) is not None:
+            if sealed is not None:
                 spoken.append(sealed)
         else:
             spoken += _spoken(block, profile, asked, own=own)

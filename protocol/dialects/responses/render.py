@@ -228,28 +228,35 @@ def _answer(message: ModelMessage, ids: list[str], given: list[str], profile: Pr
 
     Servers that make Chat messages of the items (which want a user first) have no place for text behind a call.
     """
-    reasoned = is_own(message, profile) and any(map(_sealed, message.content))
-    items = _items(message, ids, given, profile, reasoned=reasoned)
-    if reasoned and not any(map(_is_reasoning, items)):
-        return _items(message, ids, given, profile, reasoned=False)  # nothing followed it: all of it stays behind
+    own = is_own(message, profile)
+    seals = [_sealed(block) if own else None for block in message.content]
+    items = _items(message, ids, given, profile, seals, own=own)
+    if any(seals) and not any(map(_is_reasoning, items)):  # nothing followed it: all of it stays behind
+        return _items(message, ids, given, profile, [None] * len(seals), own=own)
     return items
 
 
 def _items(
-    message: ModelMessage, ids: list[str], given: list[str], profile: Profile, *, reasoned: bool
+    message: ModelMessage,
+    ids: list[str],
+    given: list[str],
+    profile: Profile,
+    seals: list[JsonObject | None],
+    *,
+    own: bool,
 ) -> list[JsonObject]:
-    own = is_own(message, profile)
+    reasoned = any(seals)
     labelled = iter(zip(ids, given, strict=True))
     in_place = (reasoned or (own and profile.verbatim)) and not profile.starts_with_user
     spoken: list[JsonObject] = []
     called: list[JsonObject] = []
-    for block in message.content:
+    for block, sealed in zip(message.content, seals, strict=True):
         if isinstance(block, ToolCallBlock):
             label, kind = next(labelled)
             made = _call(block, label, kind, profile, own=own)
             (spoken if in_place else called).append(_without_id(made, profile, reasoned=reasoned))
         elif isinstance(block, ReasoningBlock):
-            if reasoned and (sealed := _sealed(block)) is not None:
+            if sealed is not None:
                 spoken.append(sealed)
         else:
             spoken += [_without_id(item, profile, reasoned=reasoned) for item in _spoken(block, profile, own=own)]
