@@ -44,7 +44,6 @@ class Dialect:
     name: DialectName
     messages_key: str
     """Under which key of a request body the messages stand."""
-    render: Callable[[Sequence[Visible], Profile], list[JsonObject]]
     Renderer: Callable[[Profile], BaseRenderer]
     render_tools: Callable[[Sequence[ToolSpec], Profile], list[JsonObject]]
     request: _Request
@@ -55,12 +54,15 @@ class Dialect:
     parse: Callable[[JsonObject], tuple[Block, ...]]
     Stream: Callable[[], ReplyStream]
 
+    def render(self, messages: Sequence[Visible], profile: Profile) -> list[JsonObject]:
+        """The wire messages of `messages`, which may be any. See `Renderer` for a history that grows."""
+        return self.Renderer(profile).render(messages)
+
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "chat": Dialect(
         name="chat",
         messages_key="messages",
-        render=chat.render,
         Renderer=chat.Renderer,
         render_tools=chat.render_tools,
         request=chat.request,
@@ -73,7 +75,6 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "responses": Dialect(
         name="responses",
         messages_key="input",
-        render=responses.render,
         Renderer=responses.Renderer,
         render_tools=responses.render_tools,
         request=responses.request,
@@ -86,7 +87,6 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "anthropic": Dialect(
         name="anthropic",
         messages_key="messages",
-        render=anthropic.render,
         Renderer=anthropic.Renderer,
         render_tools=anthropic.render_tools,
         request=anthropic.request,

@@ -1,18 +1,22 @@
 """The fold that renders a history in any dialect: what was rendered stays, only what is new is rendered.
 
-A dialect gives a `Writer`, which turns one exchange after the other into wire messages. The `Renderer` keeps a writer
-and what it has written, and feeds it what came since. So what was sent stays a prefix of what is sent next, and prompt
+A dialect gives a writer, which turns one exchange after the other into wire messages. The `Renderer` keeps a writer and
+what it has written, and feeds it what came since. So what was sent stays a prefix of what is sent next, and prompt
 caches hold (the last message may grow: messages of one role are one message).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from attrs import Factory, define
 
 from quiesce.protocol.dialects.cleaning import cleaned
 from quiesce.protocol.dialects.exchanges import exchanges, exchanges_in_order
+from quiesce.protocol.dialects.labels import CallIds
 from quiesce.protocol.dialects.media import described, longest_text, resource_text
-from quiesce.protocol.events import OpaqueBlock, ToolCallBlock
+from quiesce.protocol.events import ModelMessage, OpaqueBlock, ToolCallBlock
 from quiesce.protocol.storable import clean_text
 
 if TYPE_CHECKING:
@@ -20,16 +24,14 @@ if TYPE_CHECKING:
 
     from quiesce.protocol.dialects.exchanges import Exchange
     from quiesce.protocol.dialects.profile import MediaKind, Profile
-    from quiesce.protocol.events import Block, JsonObject, ModelMessage
+    from quiesce.protocol.events import Block, JsonObject, ToolMessage, UserMessage
     from quiesce.protocol.model import ModelRequest, Visible
 
 __all__ = [
-    "BEGIN",
-    "CONTINUE",
     "NO_OUTPUT",
     "NO_REASONING",
     "BaseRenderer",
-    "Writer",
+    "BaseWriter",
     "in_words",
     "is_own",
     "sendable_text",
@@ -48,22 +50,56 @@ NO_REASONING: Final = "(No reasoning of this answer is known.)"
 """What stands for reasoning where a server wants some and another model made the answer."""
 
 
-class Writer(Protocol):
-    """Writes one exchange after the other."""
+@define
+class BaseWriter(ABC):
+    """Writes one exchange after the other. Each dialect's writer is this with its own messages."""
+
+    profile: Profile
+    _out: list[JsonObject] = Factory(list)
+    _ids: CallIds = Factory(lambda self: CallIds(self.profile), takes_self=True)
 
     def add(self, exchange: Exchange) -> None:
         """Write the next exchange."""
-        ...
+        message = exchange.message
+        if isinstance(message, ModelMessage):
+            self._add_answer(message, exchange.calls, exchange.answers)
+        else:
+            self._add_input(message)
 
     def written(self) -> list[JsonObject]:
         """All wire messages up to now, in a list of its own. The messages are never changed afterwards."""
-        ...
+        if not self._out:
+            return [_said_by_user(BEGIN)]
+        if self.profile.ends_with_input and not self._is_input(self._out[-1]):
+            return [*self._out, _said_by_user(CONTINUE)]
+        return self._out.copy()
+
+    def _begin(self) -> None:
+        """Have the user say something first."""
+        self._out.append(_said_by_user(BEGIN))
+
+    @abstractmethod
+    def _add_input(self, message: UserMessage) -> None: ...
+
+    @abstractmethod
+    def _add_answer(
+        self, message: ModelMessage, calls: tuple[ToolCallBlock, ...], answers: tuple[ToolMessage, ...]
+    ) -> None: ...
+
+    @staticmethod
+    @abstractmethod
+    def _is_input(message: JsonObject) -> bool:
+        """Whether a wire message is something that the model answers."""
+
+
+def _said_by_user(text: str) -> JsonObject:
+    return {"role": "user", "content": text}
 
 
 class BaseRenderer:
     """Renders a history that grows. Each dialect's `Renderer` is this with its own writer."""
 
-    _writer: Callable[[Profile], Writer]
+    _writer: Callable[[Profile], BaseWriter]
     _seen: tuple[Visible, ...]
 
     def __init__(self, profile: Profile) -> None:

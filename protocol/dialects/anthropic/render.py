@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from attrs import Factory, define
+from attrs import define
 
 from quiesce.protocol.dialects.arguments import argument_object
-from quiesce.protocol.dialects.labels import CallIds, wire_name, wire_names
+from quiesce.protocol.dialects.labels import wire_name, wire_names
 from quiesce.protocol.dialects.media import media_of
 from quiesce.protocol.dialects.originals import is_listed, like, original_of
 from quiesce.protocol.dialects.rendering import (
-    BEGIN,
-    CONTINUE,
     BaseRenderer,
+    BaseWriter,
     in_words,
     is_own,
     sendable_text,
@@ -27,13 +26,12 @@ from quiesce.protocol.history import NO_WORDS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from quiesce.protocol.dialects.exchanges import Exchange
     from quiesce.protocol.dialects.media import Media
     from quiesce.protocol.dialects.profile import MediaKind, Profile
-    from quiesce.protocol.events import Block, JsonObject, ToolMessage
-    from quiesce.protocol.model import ModelRequest, ToolSpec, Visible
+    from quiesce.protocol.events import Block, JsonObject, ToolMessage, UserMessage
+    from quiesce.protocol.model import ModelRequest, ToolSpec
 
-__all__ = ["MESSAGE", "RESULT", "Renderer", "media_block", "render", "render_tools", "request"]
+__all__ = ["MESSAGE", "RESULT", "Renderer", "media_block", "render_tools", "request"]
 
 MESSAGE: Final = ("role", "content")
 """The keys of a message that rendering computes."""
@@ -58,11 +56,6 @@ _OPEN_ENDED: Final = frozenset({"thinking", "redacted_thinking"})
 """What no answer may end with."""
 
 
-def render(messages: Sequence[Visible], profile: Profile) -> list[JsonObject]:
-    """The wire messages of `messages`, which may be any. See `Renderer` for a history that grows."""
-    return Renderer(profile).render(messages)
-
-
 def render_tools(tools: Sequence[ToolSpec], profile: Profile) -> list[JsonObject]:
     """The tools on offer. Raises `InvalidInput` if two of them have one name on the wire."""
     names = wire_names((tool.name for tool in tools), profile)
@@ -77,7 +70,7 @@ def request(asked: ModelRequest, profile: Profile, messages: list[JsonObject] | 
 
     `messages` are the rendered ones of `asked`, if they are known already.
     """
-    body: JsonObject = {"messages": render(asked.messages, profile) if messages is None else messages}
+    body: JsonObject = {"messages": Renderer(profile).render(asked.messages) if messages is None else messages}
     if system := system_text(asked, profile):
         body["system"] = system
     if asked.tools:
@@ -86,24 +79,10 @@ def request(asked: ModelRequest, profile: Profile, messages: list[JsonObject] | 
 
 
 @define
-class _Writer:
-    profile: Profile
-    _out: list[JsonObject] = Factory(list)
-    _ids: CallIds = Factory(lambda self: CallIds(self.profile), takes_self=True)
-
-    def add(self, exchange: Exchange) -> None:
-        message = exchange.message
-        if isinstance(message, ModelMessage):
-            self._add_answer(message, exchange.calls, exchange.answers)
-        elif blocks := [part for block in message.content for part in _blocks(block, self.profile)]:
+class _Writer(BaseWriter):
+    def _add_input(self, message: UserMessage) -> None:
+        if blocks := [part for block in message.content for part in _blocks(block, self.profile)]:
             self._put("user", blocks, original_of(message, self.profile))
-
-    def written(self) -> list[JsonObject]:
-        if not self._out:
-            return [{"role": "user", "content": BEGIN}]
-        if not self.profile.ends_with_input or self._out[-1]["role"] == "user":
-            return self._out.copy()
-        return [*self._out, {"role": "user", "content": CONTINUE}]
 
     def _add_answer(
         self, message: ModelMessage, calls: tuple[ToolCallBlock, ...], answers: tuple[ToolMessage, ...]
@@ -128,11 +107,15 @@ class _Writer:
         """Add a message, or make the last one longer if it is of the same role."""
         last = self._out[-1] if self._out else None
         if last is None and role == "assistant" and self.profile.starts_with_user:
-            self._out.append({"role": "user", "content": BEGIN})
+            self._begin()
         if last is not None and last["role"] == role:
             self._out[-1] = {**last, "content": [*_as_blocks(last["content"]), *blocks]}
         else:
             self._out.append(like({"role": role, "content": _content(blocks, original)}, original, MESSAGE))
+
+    @staticmethod
+    def _is_input(message: JsonObject) -> bool:
+        return bool(message["role"] == "user")
 
 
 class Renderer(BaseRenderer):

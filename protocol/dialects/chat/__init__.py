@@ -21,6 +21,6 @@ from __future__ import annotations
 from quiesce.protocol.dialects.chat.contract import problems, tool_problems
 from quiesce.protocol.dialects.chat.parse import Stream, parse
 from quiesce.protocol.dialects.chat.read import read
-from quiesce.protocol.dialects.chat.render import Renderer, render, render_tools, request
+from quiesce.protocol.dialects.chat.render import Renderer, render_tools, request
 
-__all__ = ["Renderer", "Stream", "parse", "problems", "read", "render", "render_tools", "request", "tool_problems"]
+__all__ = ["Renderer", "Stream", "parse", "problems", "read", "render_tools", "request", "tool_problems"]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from attrs import Factory, define
+from attrs import define
 
 from quiesce.protocol.dialects.arguments import argument_text
-from quiesce.protocol.dialects.labels import CallIds, wire_name, wire_names
+from quiesce.protocol.dialects.labels import wire_name, wire_names
 from quiesce.protocol.dialects.media import media_of
 from quiesce.protocol.dialects.originals import is_listed, like, original_of
 from quiesce.protocol.dialects.rendering import (
-    BEGIN,
-    CONTINUE,
     NO_OUTPUT,
     NO_REASONING,
     BaseRenderer,
+    BaseWriter,
     in_words,
     is_own,
     sendable_text,
@@ -27,13 +26,12 @@ from quiesce.protocol.events import ModelMessage, OpaqueBlock, ReasoningBlock, T
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from quiesce.protocol.dialects.exchanges import Exchange
     from quiesce.protocol.dialects.media import Media
     from quiesce.protocol.dialects.profile import MediaKind, Profile
     from quiesce.protocol.events import Block, JsonObject, ToolMessage, UserMessage
-    from quiesce.protocol.model import ModelRequest, ToolSpec, Visible
+    from quiesce.protocol.model import ModelRequest, ToolSpec
 
-__all__ = ["COMPUTED", "Renderer", "media_part", "render", "render_tools", "request"]
+__all__ = ["COMPUTED", "Renderer", "media_part", "render_tools", "request"]
 
 COMPUTED: Final = ("role", "content", "tool_calls", "tool_call_id", "reasoning_content")
 """The keys of a message that rendering computes; others are its original's."""
@@ -43,11 +41,6 @@ _PLAIN: Final = ("type", "text")
 """The keys of a part that is nothing but text."""
 _MEDIA: Final[Mapping[str, MediaKind]] = {"image_url": "image", "input_audio": "audio", "file": "document"}
 _AUDIO_FORMATS: Final = {"audio/wav": "wav", "audio/mpeg": "mp3"}
-
-
-def render(messages: Sequence[Visible], profile: Profile) -> list[JsonObject]:
-    """The wire messages of `messages`, which may be any. See `Renderer` for a history that grows."""
-    return Renderer(profile).render(messages)
 
 
 def render_tools(tools: Sequence[ToolSpec], profile: Profile) -> list[JsonObject]:
@@ -67,7 +60,7 @@ def request(asked: ModelRequest, profile: Profile, messages: list[JsonObject] | 
 
     `messages` are the rendered ones of `asked`, if they are known already.
     """
-    rendered = render(asked.messages, profile) if messages is None else messages
+    rendered = Renderer(profile).render(asked.messages) if messages is None else messages
     system = system_text(asked, profile)
     body: JsonObject = {"messages": [{"role": "system", "content": system}, *rendered] if system else rendered}
     if asked.tools:
@@ -76,25 +69,8 @@ def request(asked: ModelRequest, profile: Profile, messages: list[JsonObject] | 
 
 
 @define
-class _Writer:
-    profile: Profile
-    _out: list[JsonObject] = Factory(list)
-    _ids: CallIds = Factory(lambda self: CallIds(self.profile), takes_self=True)
+class _Writer(BaseWriter):
     _begun: bool = False
-
-    def add(self, exchange: Exchange) -> None:
-        message = exchange.message
-        if isinstance(message, ModelMessage):
-            self._add_answer(message, exchange.calls, exchange.answers)
-        else:
-            self._add_input(message)
-
-    def written(self) -> list[JsonObject]:
-        if not self._out:
-            return [{"role": "user", "content": BEGIN}]
-        if self.profile.ends_with_input and self._out[-1]["role"] not in ("user", "tool"):
-            return [*self._out, {"role": "user", "content": CONTINUE}]
-        return self._out.copy()
 
     def _add_input(self, message: UserMessage) -> None:
         original = original_of(message, self.profile)
@@ -146,11 +122,15 @@ class _Writer:
         if not self._begun and role not in self.profile.input_roles:
             self._begun = True
             if self.profile.starts_with_user and role != "user":
-                self._out.append({"role": "user", "content": BEGIN})
+                self._begin()
         if self._out and _merges(self._out[-1], message, self.profile):
             self._out[-1] = _merged(self._out[-1], message, self.profile)
         else:
             self._out.append(message)
+
+    @staticmethod
+    def _is_input(message: JsonObject) -> bool:
+        return message["role"] in ("user", "tool")
 
 
 class Renderer(BaseRenderer):

@@ -19,6 +19,6 @@ from __future__ import annotations
 from quiesce.protocol.dialects.responses.contract import problems, tool_problems
 from quiesce.protocol.dialects.responses.parse import Stream, parse
 from quiesce.protocol.dialects.responses.read import read
-from quiesce.protocol.dialects.responses.render import Renderer, render, render_tools, request
+from quiesce.protocol.dialects.responses.render import Renderer, render_tools, request
 
-__all__ = ["Renderer", "Stream", "parse", "problems", "read", "render", "render_tools", "request", "tool_problems"]
+__all__ = ["Renderer", "Stream", "parse", "problems", "read", "render_tools", "request", "tool_problems"]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import Factory, define
+from attrs import define
 
 from quiesce.protocol.dialects.arguments import argument_text
-from quiesce.protocol.dialects.labels import CallIds, wire_name, wire_names
+from quiesce.protocol.dialects.labels import wire_name, wire_names
 from quiesce.protocol.dialects.media import media_of
 from quiesce.protocol.dialects.originals import is_listed, like, original_of
 from quiesce.protocol.dialects.rendering import (
-    BEGIN,
-    CONTINUE,
     NO_OUTPUT,
     BaseRenderer,
+    BaseWriter,
     in_words,
     is_own,
     sendable_text,
@@ -26,13 +25,12 @@ from quiesce.protocol.events import ModelMessage, OpaqueBlock, ReasoningBlock, T
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from quiesce.protocol.dialects.exchanges import Exchange
     from quiesce.protocol.dialects.media import Media
     from quiesce.protocol.dialects.profile import MediaKind, Profile
     from quiesce.protocol.events import Block, JsonObject, ToolMessage, UserMessage
-    from quiesce.protocol.model import ModelRequest, ToolSpec, Visible
+    from quiesce.protocol.model import ModelRequest, ToolSpec
 
-__all__ = ["ANSWERS", "CALL", "MESSAGE", "OUTPUT", "Renderer", "media_part", "render", "render_tools", "request"]
+__all__ = ["ANSWERS", "CALL", "MESSAGE", "OUTPUT", "Renderer", "media_part", "render_tools", "request"]
 
 MESSAGE: Final = ("role", "content")
 """The keys of a message item that rendering computes."""
@@ -55,11 +53,6 @@ _NOT_OPAQUE: Final = frozenset({"message", "reasoning", *ANSWERS, *ANSWERS.value
 _MAX_ID: Final = 64
 
 
-def render(messages: Sequence[Visible], profile: Profile) -> list[JsonObject]:
-    """The input items of `messages`, which may be any. See `Renderer` for a history that grows."""
-    return Renderer(profile).render(messages)
-
-
 def render_tools(tools: Sequence[ToolSpec], profile: Profile) -> list[JsonObject]:
     """The tools on offer. Raises `InvalidInput` if two of them have one name on the wire."""
     names = wire_names((tool.name for tool in tools), profile)
@@ -80,7 +73,7 @@ def request(asked: ModelRequest, profile: Profile, messages: list[JsonObject] | 
 
     `messages` are the rendered items of `asked`, if they are known already.
     """
-    body: JsonObject = {"input": render(asked.messages, profile) if messages is None else messages}
+    body: JsonObject = {"input": Renderer(profile).render(asked.messages) if messages is None else messages}
     if system := system_text(asked, profile):
         body["instructions"] = system
     if asked.tools:
@@ -89,25 +82,8 @@ def request(asked: ModelRequest, profile: Profile, messages: list[JsonObject] | 
 
 
 @define
-class _Writer:
-    profile: Profile
-    _out: list[JsonObject] = Factory(list)
-    _ids: CallIds = Factory(lambda self: CallIds(self.profile), takes_self=True)
+class _Writer(BaseWriter):
     _begun: bool = False
-
-    def add(self, exchange: Exchange) -> None:
-        message = exchange.message
-        if isinstance(message, ModelMessage):
-            self._add_answer(message, exchange.calls, exchange.answers)
-        else:
-            self._add_input(message)
-
-    def written(self) -> list[JsonObject]:
-        if not self._out:
-            return [{"role": "user", "content": BEGIN}]
-        if self.profile.ends_with_input and not _is_input(self._out[-1]):
-            return [*self._out, {"role": "user", "content": CONTINUE}]
-        return self._out.copy()
 
     def _add_input(self, message: UserMessage) -> None:
         parts = [part for block in message.content for part in _parts(block, self.profile)]
@@ -138,7 +114,7 @@ class _Writer:
         if not self._begun and role not in self.profile.input_roles:
             self._begun = True
             if self.profile.starts_with_user and role != "user":
-                self._out.append({"role": "user", "content": BEGIN})
+                self._begin()
         if role and self.profile.merge and self._out and self._out[-1].get("role") == role:
             last = self._out[-1]
             kind = "output_text" if role == "assistant" else "input_text"
@@ -146,6 +122,10 @@ class _Writer:
             self._out[-1] = {**last, "content": parts}
         else:
             self._out.append(item)
+
+    @staticmethod
+    def _is_input(message: JsonObject) -> bool:
+        return message.get("role") not in (None, "assistant") or message.get("type") in ANSWERS.values()
 
 
 class Renderer(BaseRenderer):
@@ -155,10 +135,6 @@ class Renderer(BaseRenderer):
 
 
 # --- input -------------------------------------------------------------------------------------------------------
-
-
-def _is_input(item: JsonObject) -> bool:
-    return item.get("role") not in (None, "assistant") or item.get("type") in ANSWERS.values()
 
 
 def _role(role: str, profile: Profile) -> str:
