@@ -17,7 +17,7 @@ from quiesce.protocol.dialects.problem import Path, Problem, Rule, position
 from quiesce.protocol.errors import UnreadableLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from quiesce.protocol.dialects.profile import LabelRule, MediaKind, Profile
 
@@ -34,7 +34,7 @@ __all__ = [
     "check_call_id",
     "check_data",
     "check_name",
-    "check_names",
+    "check_tools",
     "check_values",
     "is_blank",
     "items_of",
@@ -245,8 +245,23 @@ def _parsed(text: str) -> Thing:
         return None
 
 
-def check_names(names: Iterable[tuple[Thing, Path]], profile: Profile) -> list[Problem]:
-    """The problems of the names of tools, given with their places."""
+def check_tools(tools: Thing, profile: Profile, name_of: Callable[[Thing], tuple[Thing, Path] | None]) -> list[Problem]:
+    """What is wrong with a list of tools, and then with their names. `name_of` a tool gives its name, and where in the
+    tool that stands; None for one that has none to check.
+    """
+    report = Report(TOOL_RULES)
+    if type(tools) not in (list, tuple):
+        report.tell("tools", ("tools",), f"this is {kind_of(tools)}")
+    names: list[tuple[Thing, Path]] = []
+    for index, tool in enumerate(items_of(tools)):
+        if type(tool) is not dict:
+            report.tell("tools", ("tools", index), f"this is {kind_of(tool)}")
+        elif (found := name_of(tool)) is not None:
+            names.append((found[0], ("tools", index, *found[1])))
+    return report.problems() + _check_names(names, profile)
+
+
+def _check_names(names: Iterable[tuple[Thing, Path]], profile: Profile) -> list[Problem]:
     report, used = Report(TOOL_RULES), set[str]()
     for name, at in names:
         check_name(report, profile, name, at)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
-from quiesce.protocol.dialects.faults import malformed
+from quiesce.protocol.dialects.faults import malformed, model_error
 from quiesce.protocol.model import ReasoningDelta, ReplyAssembler, TextDelta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from quiesce.protocol.events import Block, JsonObject
     from quiesce.protocol.model import Delta
 
-__all__ = ["ReplyStream", "array", "assembled", "extras", "obj", "reply_source", "said", "text"]
+__all__ = ["EventStream", "ReplyStream", "array", "assembled", "extras", "obj", "reply_source", "said", "text"]
 
 Thing: TypeAlias = Any
 """JSON that nobody has looked at yet."""
@@ -34,6 +34,29 @@ class ReplyStream(Protocol):
     def end(self) -> tuple[Delta, ...]:
         """The deltas that are due now that no event will follow; none, if the reply was cut."""
         ...
+
+
+class EventStream:
+    """A `ReplyStream` of events that name their type, and of which one says that the reply is complete."""
+
+    __slots__ = ()
+
+    _HANDLERS: ClassVar[Mapping[str, Callable[[Any, JsonObject], Iterable[Delta]]]]
+    """Type of an event -> the method that makes deltas of it."""
+
+    def take(self, event: JsonObject) -> tuple[Delta, ...]:
+        """The deltas of an event. Raises `ModelError` for an error of the provider and for what is no event."""
+        kind = obj(event, "an event").get("type")
+        if kind == "error" or event.get("error") is not None:
+            raise model_error(event)
+        if not isinstance(kind, str):
+            raise malformed("an event has no type")
+        handler = self._HANDLERS.get(kind)
+        return () if handler is None else said(handler(self, event))
+
+    def end(self) -> tuple[Delta, ...]:
+        """Nothing: a reply that is complete has said so."""
+        return ()
 
 
 _NOTHING: Final = (TextDelta(""), ReasoningDelta(""))

@@ -15,7 +15,6 @@ from attrs import frozen
 from quiesce.protocol.dialects.checking import (
     DATA_RULE,
     LABEL_RULES,
-    TOOL_RULES,
     VALUE_RULES,
     Ids,
     Report,
@@ -23,7 +22,7 @@ from quiesce.protocol.dialects.checking import (
     check_call_id,
     check_data,
     check_name,
-    check_names,
+    check_tools,
     check_values,
     is_blank,
     items_of,
@@ -124,16 +123,11 @@ def problems(messages: Thing, profile: Profile) -> list[Problem]:
 
 def tool_problems(tools: Thing, profile: Profile) -> list[Problem]:
     """What the provider of `profile` would refuse in a list of tools, for their names. Never raises."""
-    report = Report(TOOL_RULES)
-    if type(tools) not in (list, tuple):
-        report.tell("tools", ("tools",), f"this is {kind_of(tools)}")
-    names: list[tuple[Thing, Path]] = []
-    for index, tool in enumerate(items_of(tools)):
-        if type(tool) is not dict:
-            report.tell("tools", ("tools", index), f"this is {kind_of(tool)}")
-        elif tool.get("type") != "mcp_toolset":  # named for its server
-            names.append((tool.get("name"), ("tools", index, "name")))
-    return report.problems() + check_names(names, profile)
+    return check_tools(tools, profile, _name_of)
+
+
+def _name_of(tool: Thing) -> tuple[Thing, Path] | None:
+    return None if tool.get("type") == "mcp_toolset" else (tool.get("name"), ("name",))  # that is named for its server
 
 
 # --- one message -------------------------------------------------------------------------------------------------

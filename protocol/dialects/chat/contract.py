@@ -16,7 +16,6 @@ from quiesce.protocol.dialects.checking import (
     ARGUMENT_RULES,
     DATA_RULE,
     LABEL_RULES,
-    TOOL_RULES,
     VALUE_RULES,
     Ids,
     Report,
@@ -25,7 +24,7 @@ from quiesce.protocol.dialects.checking import (
     check_call_id,
     check_data,
     check_name,
-    check_names,
+    check_tools,
     check_values,
     items_of,
     kind_of,
@@ -102,17 +101,12 @@ def problems(messages: Thing, profile: Profile) -> list[Problem]:
 
 def tool_problems(tools: Thing, profile: Profile) -> list[Problem]:
     """What the provider of `profile` would refuse in a list of tools, for their names. Never raises."""
-    report = Report(TOOL_RULES)
-    if type(tools) not in (list, tuple):
-        report.tell("tools", ("tools",), f"this is {kind_of(tools)}")
-    names: list[tuple[Thing, Path]] = []
-    for index, tool in enumerate(items_of(tools)):
-        if type(tool) is not dict:
-            report.tell("tools", ("tools", index), f"this is {kind_of(tool)}")
-            continue
-        kind = "custom" if tool.get("type") == "custom" else "function"
-        names.append((_get(tool.get(kind), "name"), ("tools", index, kind, "name")))
-    return report.problems() + check_names(names, profile)
+    return check_tools(tools, profile, _name_of)
+
+
+def _name_of(tool: Thing) -> tuple[Thing, Path]:
+    kind = "custom" if tool.get("type") == "custom" else "function"
+    return _get(tool.get(kind), "name"), (kind, "name")
 
 
 # --- one message -------------------------------------------------------------------------------------------------

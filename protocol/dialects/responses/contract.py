@@ -15,7 +15,6 @@ from quiesce.protocol.dialects.checking import (
     ARGUMENT_RULES,
     DATA_RULE,
     LABEL_RULES,
-    TOOL_RULES,
     VALUE_RULES,
     Ids,
     Report,
@@ -24,7 +23,7 @@ from quiesce.protocol.dialects.checking import (
     check_call_id,
     check_data,
     check_name,
-    check_names,
+    check_tools,
     check_values,
     items_of,
     kind_of,
@@ -114,16 +113,12 @@ def problems(items: Thing, profile: Profile, *, continued: bool = False) -> list
 
 def tool_problems(tools: Thing, profile: Profile) -> list[Problem]:
     """What the provider of `profile` would refuse in a list of tools, for their names. Never raises."""
-    report = Report(TOOL_RULES)
-    if type(tools) not in (list, tuple):
-        report.tell("tools", ("tools",), f"this is {kind_of(tools)}")
-    names: list[tuple[Thing, Path]] = []
-    for index, tool in enumerate(items_of(tools)):
-        if type(tool) is not dict:
-            report.tell("tools", ("tools", index), f"this is {kind_of(tool)}")
-        elif tool.get("type") in ("function", "custom"):  # the server's own tools go by their type
-            names.append((tool.get("name"), ("tools", index, "name")))
-    return report.problems() + check_names(names, profile)
+    return check_tools(tools, profile, _name_of)
+
+
+def _name_of(tool: Thing) -> tuple[Thing, Path] | None:
+    own = tool.get("type") not in ("function", "custom")  # the server's own tools go by their type
+    return None if own else (tool.get("name"), ("name",))
 
 
 # --- one item ----------------------------------------------------------------------------------------------------

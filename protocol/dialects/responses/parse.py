@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from attrs import Factory, define
 
 from quiesce.protocol.dialects.faults import malformed, model_error
-from quiesce.protocol.dialects.replies import array, assembled, extras, obj, reply_source, said, text
+from quiesce.protocol.dialects.replies import EventStream, array, assembled, extras, obj, reply_source, text
 from quiesce.protocol.errors import ModelError
 from quiesce.protocol.events import OpaqueBlock
 from quiesce.protocol.model import BlockDone, CallDelta, Finished, ReasoningDelta, Sealed, TextDelta
@@ -45,26 +45,12 @@ class _Item:
 
 
 @define
-class Stream:
+class Stream(EventStream):
     """One streamed reply. `take` each event, as a JSON object; then `end`."""
 
     _items: dict[int, _Item] = Factory(dict)
     _called: bool = False
     _cut: bool = False
-
-    def take(self, event: JsonObject) -> tuple[Delta, ...]:
-        """The deltas of an event. Raises `ModelError` for an error of the provider and for what is no event."""
-        kind = obj(event, "an event").get("type")
-        if kind == "error" or event.get("error") is not None:
-            raise model_error(event)
-        if not isinstance(kind, str):
-            raise malformed("an event has no type")
-        handler = self._HANDLERS.get(kind)
-        return () if handler is None else said(handler(self, event))
-
-    def end(self) -> tuple[Delta, ...]:
-        """Nothing: a reply that is complete has said so."""
-        return ()
 
     # --- what is streamed --------------------------------------------------------------------------------------
 
