@@ -126,9 +126,9 @@ class Narrator:
 
     def _attempt_failed(self, failed: AttemptFailed) -> None:
         """Say it if there is another attempt; the failure of the last one is that of the turn, which is told."""
-        self._said = 0
         self.screen.busy("")
         if failed.retry_in is not None:
+            self._said = 0  # what is said next is said anew
             again = f"trying again in {duration(round(failed.retry_in * 1000))}"
             self.screen.note(f"attempt {failed.attempt} failed: {_briefly(failed.error)}; {again}", "yellow")
 

@@ -171,8 +171,9 @@ class _Checker:
                 self.report.tell(rule, (*at, index), f"a {kind} block in a message of role {role}")
             self._check_block(block, kind, (*at, index))
         self._check_order(blocks, at)
-        if role == "assistant" and _get(blocks[-1], "type") in _SEALED:
-            self.report.tell("open-end", (*at, len(blocks) - 1), f"a {_get(blocks[-1], 'type')} block is last")
+        last = _get(blocks[-1], "type")
+        if role == "assistant" and type(last) is str and last in _SEALED:
+            self.report.tell("open-end", (*at, len(blocks) - 1), f"a {last} block is last")
         _check_server_pairing(self.report, blocks, at)
 
     def _check_block(self, block: Thing, kind: str, at: Path) -> None:

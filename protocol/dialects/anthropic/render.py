@@ -154,10 +154,19 @@ def _without_open_end(blocks: list[JsonObject]) -> list[JsonObject]:
 def _answer(message: ModelMessage, ids: list[str], profile: Profile) -> list[JsonObject]:
     """The blocks of an answer: text before calls, and what signed thinking holds in its place stays there."""
     own = is_own(message, profile)
+    seals = [_sealed(block) if own else None for block in message.content]
+    blocks = _ordered(message, ids, profile, seals, own=own)
+    if any(seals) and not any(block.get("type") in _OPEN_ENDED for block in blocks):  # all of it stood at the end
+        return _ordered(message, ids, profile, [None] * len(seals), own=own)
+    return blocks
+
+
+def _ordered(
+    message: ModelMessage, ids: list[str], profile: Profile, seals: list[JsonObject | None], *, own: bool
+) -> list[JsonObject]:
     labels = iter(ids)
     spoken: list[JsonObject] = []
     called: list[JsonObject] = []
-    seals = [_sealed(block) if own else None for block in message.content]
     in_place = bool(ids) and own and (profile.verbatim or any(seals))
     asked: set[str] = set()
     for block, sealed in zip(message.content, seals, strict=True):
@@ -291,7 +300,7 @@ def _is_servers(block: JsonObject, asked: set[str]) -> bool:
         return type(answered) is str and answered in asked
     if kind == "server_tool_use" and (type(call_id) is not str or _SERVER_ID.fullmatch(call_id) is None):
         return False
-    if type(call_id) is str:
+    if kind in _SERVERS and type(call_id) is str:
         asked.add(call_id)
     return True
 

@@ -200,8 +200,9 @@ def _call(block: ToolCallBlock, label: str, profile: Profile, *, own: bool) -> J
     original = original_of(block, profile)
     if original is None:
         return made
-    if "custom" in original:
-        return {**original, "id": label}
+    custom = original.get("custom")
+    if original.get("type") == "custom" and type(custom) is dict:
+        return {**original, "id": label, "custom": {**custom, "name": name}}
     function = original.get("function")
     if type(function) is dict:
         made["function"] = like(made["function"], function, _FUNCTION)

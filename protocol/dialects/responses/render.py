@@ -319,7 +319,7 @@ def _call(block: ToolCallBlock, label: str, kind: str, profile: Profile, *, own:
     name = wire_name(block.name, profile)
     if kind != "function_call" and original is not None:
         made = {**original, "call_id": label}
-        return {**made, "name": name} if "name" in made else made
+        return {**made, "name": name} if kind == "custom_tool_call" or "name" in made else made
     made = {
         "type": "function_call",
         "call_id": label,

@@ -87,6 +87,14 @@ def test_a_turn_that_fails_is_exit_code_1_and_told_once(run, serve, fake_provide
     assert failed.startswith("quiesce: turn 1 failed: ModelError: HTTP 401")
 
 
+def test_what_was_said_before_a_reply_was_cut_is_printed_once(run, serve, fake_provider):
+    _, options = serve(lambda request: [fake_provider.Text("half of it", pieces=3), fake_provider.Cut()])
+    result = run("run", *options, "Hi")
+    assert result.exit_code == 1
+    attempts = result.stderr.count("attempt ") + 1
+    assert result.stdout.split() == ["half", "of", "it"] * attempts
+
+
 def test_an_attempt_that_is_repeated_is_told_in_brief(run, serve, fake_provider):
     fp = fake_provider
     _, options = serve([[fp.refuse(503)], [fp.Text("Now.")]])

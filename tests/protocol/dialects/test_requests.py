@@ -265,6 +265,43 @@ def test_a_servers_own_tools_go_back_to_it_and_are_named_to_others():
     assert render(OPENAI, GO, message)[1]["content"][0]["text"] == "[server_tool_use web_search: cannot be shown here]"
 
 
+@pytest.mark.parametrize("name", ["openai", "compatible", "strict-chat", "deepseek", "any-chat"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"type": "function", "function": {"name": "a b", "arguments": "{}"}, "custom": {}},
+        {"type": "function", "function": {"name": "a b", "arguments": "{}"}, "custom": "x"},
+        {"type": "custom", "custom": [1]},
+        {"type": "custom", "custom": {}},
+        {"type": "custom", "custom": {"name": " ", "input": "x"}},
+    ],
+    ids=str,
+)
+def test_a_custom_call_goes_back_as_it_was_only_where_it_is_one(name, body):
+    dialect, profile = DIALECTS["chat"], PROFILES[name]
+    asked = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", **body}]}
+    given = [{"role": "user", "content": "go"}, asked, {"role": "tool", "tool_call_id": "c1", "content": "done"}]
+    assert dialect.problems(dialect.render(dialect.read(given, profile), profile), profile) == []
+
+
+def test_a_custom_call_without_a_name_gets_one():
+    dialect = DIALECTS["responses"]
+    asked = {"type": "custom_tool_call", "call_id": "c1", "input": "x"}
+    output = {"type": "custom_tool_call_output", "call_id": "c1", "output": "done"}
+    sent = dialect.render(dialect.read([asked, output], RESPONSES), RESPONSES)
+    assert sent == [{**asked, "name": "custom_tool_call"}, output]
+
+
+def test_thinking_that_is_left_out_at_the_end_holds_no_call_in_its_place():
+    dialect = DIALECTS["anthropic"]
+    used, shown = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}, {"type": "input_image", "image_url": "x"}
+    asked = {"role": "assistant", "content": [used, shown, {"type": "redacted_thinking", "data": "d"}]}
+    answered = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "y"}]}
+    sent = dialect.render(dialect.read([asked, answered], ANTHROPIC), ANTHROPIC)
+    assert [block["type"] for block in sent[-2]["content"]] == ["input_image", "tool_use"]
+    assert dialect.render(dialect.read(sent, ANTHROPIC), ANTHROPIC) == sent
+
+
 def test_what_a_user_said_in_the_mouth_of_the_assistant_is_an_item_of_the_assistant():
     dialect = DIALECTS["responses"]
     part = {"type": "input_text", "text": "hello", "cached": True}
