@@ -88,7 +88,12 @@ REFUSED = {
 
 @pytest.mark.parametrize("make", MODELS)
 @pytest.mark.parametrize(
-    ("field", "options"), [(field, options) for field, all_of in REFUSED.items() for options in all_of], ids=str
+    ("field", "options"),
+    [
+        pytest.param(field, options, id=f"{field}-{number}")
+        for field, all_of in REFUSED.items()
+        for number, options in enumerate(all_of, 1)
+    ],
 )
 def test_a_value_that_cannot_be_is_refused_by_name(make, field, options):
     given = {"name": "m", "api_key": KEY, **options}
