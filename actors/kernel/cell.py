@@ -142,8 +142,8 @@ class ActorCell(EndingCell):
 
     def loosen_ref(self) -> None:
         """Keep the ref no longer than others do."""
-        if self._ref is not None:
-            self._ref = weakref.ref(self.ref)
+        if type(self._ref) is not weakref.ref and self._ref is not None:
+            self._ref = weakref.ref(cast("ActorRef[Any]", self._ref))
 
     @property
     def stopped_event(self) -> threading.Event:

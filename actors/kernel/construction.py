@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["adopt_cell", "construct", "unprepared"]
 
 
-class _Construction(threading.local):
-    cell: ActorCell | None = None
+class _UnderConstruction(threading.local):
+    """The cells whose actors this thread is making, the innermost last; None once it was adopted."""
+
+    def __init__(self) -> None:
+        self.cells: list[ActorCell | None] = []
 
 
-_construction = _Construction()
+_under_construction = _UnderConstruction()  # slow to get at, so once for each use
 
 
 def construct(cell: ActorCell, factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> TrioActor:
@@ -32,11 +35,12 @@ def construct(cell: ActorCell, factory: Callable[..., Any], args: tuple[Any, ...
         TypeError: what came out is no actor that adopted the cell.
 
     """
-    before, _construction.cell = _construction.cell, cell
+    cells = _under_construction.cells
+    cells.append(cell)
     try:
         actor = factory(*args, **kwargs)
     finally:
-        _construction.cell = before
+        cells.pop()
     if getattr(actor, "_cell", None) is not cell:
         raise TypeError(
             f"{factory!r} made {actor!r}, which is no new TrioActor. "
@@ -48,20 +52,24 @@ def construct(cell: ActorCell, factory: Callable[..., Any], args: tuple[Any, ...
 @contextmanager
 def unprepared() -> Iterator[None]:
     """Make actors of the default system, also from within another actor's `__init__`."""
-    before, _construction.cell = _construction.cell, None
+    cells = _under_construction.cells
+    cells.append(None)
     try:
         yield
     finally:
-        _construction.cell = before
+        cells.pop()
 
 
 def adopt_cell(actor: TrioActor) -> ActorCell:
     """Return the cell that this actor was made for. Called by `TrioActor.__init__`, once."""
-    cell, _construction.cell = _construction.cell, None
+    cells = _under_construction.cells
+    cell = cells[-1] if cells else None
     if cell is None:
         from quiesce.actors.kernel.default_system import default_cell  # noqa: PLC0415  # that is made of cells
 
         cell = default_cell()
+    else:
+        cells[-1] = None
     cell.actor = actor
     cell.actor_class = type(actor)
     if cell.bounds is not None or type(actor).inbox_limit is not None:

@@ -25,6 +25,7 @@ from quiesce.actors.kernel.entries import NO_INBOX, opened, packed
 from quiesce.actors.kernel.exits import Exit, ExitKind, Haste
 from quiesce.actors.kernel.log import enabled, note
 from quiesce.actors.kernel.states import CLOSING, DEAD, DOWN, EXITING, IDLE, READY, RUNNING
+from quiesce.actors.kernel.system_message import STOP
 
 if TYPE_CHECKING:
     import contextvars
@@ -125,7 +126,7 @@ class EndingCell:
     def stop_now(self, reply: Reply[bool] | None) -> None:
         """Stop ahead of what is queued; a handler under way is cancelled if it has a task, else it ends first."""
         if self.state >= DOWN:
-            self._refuse(_ActorStop(), reply, f"{self} not found")
+            self._refuse(STOP, reply, f"{self} not found")
             return
         self._await_stop(reply)
         self.haste = max(self.haste, Haste.NOW)
@@ -137,7 +138,7 @@ class EndingCell:
         """Stop when the handler under way has ended, ahead of what is queued."""
         if self.state >= EXITING:
             return
-        (cast("ActorCell", self).made_inbox() if self.inbox is NO_INBOX else self.inbox).appendleft(_ActorStop())
+        (cast("ActorCell", self).made_inbox() if self.inbox is NO_INBOX else self.inbox).appendleft(STOP)
         if self.state == IDLE:
             self.state = READY
             self.system.dispatcher.schedule(cast("ActorCell", self))
@@ -286,9 +287,10 @@ class EndingCell:
         if heeding:
             self.kept = False
             self._set_event()
-        if not self.kept:
+        if not self.kept and self.inbox is not NO_INBOX:
             self._refuse_all()
-        self._abandon_taken()
+        if self.taken:
+            self._abandon_taken()
         if self.kept:
             self.state = DOWN
             self._take_out_stops()

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
+from structlog import is_configured
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -22,6 +23,7 @@ __all__ = ["enabled", "note", "report", "warn"]
 _NAME = "quiesce.kernel"
 _standard = logging.getLogger(_NAME)
 _standard.addHandler(logging.NullHandler())
+_is_standard_enabled = _standard.isEnabledFor
 
 
 def report(event: str, **fields: object) -> None:
@@ -38,7 +40,7 @@ def warn(event: str, **fields: object) -> None:
 
 def enabled(level: int) -> bool:
     """Whether it may matter to log something, which is worth asking first where it happens often."""
-    return structlog.is_configured() or _standard.isEnabledFor(level)
+    return is_configured() or _is_standard_enabled(level)
 
 
 def note(level: int, event: str, cell: ActorCell, **fields: object) -> None:
@@ -51,7 +53,7 @@ def note(level: int, event: str, cell: ActorCell, **fields: object) -> None:
 
 def _logger() -> FilteringBoundLogger:
     """Return the logger for the configuration of this moment."""
-    if structlog.is_configured():
+    if is_configured():
         return cast("FilteringBoundLogger", structlog.get_logger(_NAME))
     wrapped: Any = structlog.wrap_logger(
         _standard,

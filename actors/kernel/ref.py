@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import pykka
 import trio
-from pykka.messages import _ActorStop
 
 from quiesce.actors.kernel.actor import TrioActor
 from quiesce.actors.kernel.dispatcher import INLINE_DEPTH
@@ -20,6 +19,7 @@ from quiesce.actors.kernel.inbox import Inbox
 from quiesce.actors.kernel.reply import PENDING, Reply, new_reply
 from quiesce.actors.kernel.states import EXITING, IDLE, READY
 from quiesce.actors.kernel.statistics import actor_statistics
+from quiesce.actors.kernel.system_message import STOP
 from quiesce.protocol.message import Message
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class ActorRef(pykka.ActorRef[Any], Generic[A]):
 
         """
         if not now:
-            return self.ask(_ActorStop(), block=block, timeout=timeout)
+            return self.ask(STOP, block=block, timeout=timeout)
         cell = self._cell
         on_loop = cell.system.on_loop()
         if block and cell.system.lives_here():

@@ -18,14 +18,13 @@ import asyncio
 import sys
 import threading
 from contextlib import suppress
-from operator import attrgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import pykka
 import trio
 from pykka import ActorDeadError
-from trio.lowlevel import Abort, Task, checkpoint_if_cancelled, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, checkpoint_if_cancelled, current_task, reschedule, wait_task_rescheduled
 
 from quiesce.actors.kernel.errors import AskCycleError, BlockingCallError, ReplyCompletedError, SelfWaitError
 from quiesce.actors.kernel.hosts import in_asyncio
@@ -71,15 +70,6 @@ class _Failure:
             BaseException.__setattr__(self.error, "__context__", self.context)  # a frozen dataclass refuses its own
 
 
-def _maybe_cancelled(_: Task) -> bool:
-    return True
-
-
-# Whether a checkpoint would raise now. Trio has no public way to ask that does not cost as much as all the rest of
-# awaiting an answer that is there; should this one go away, each such await asks the checkpoint itself.
-_is_cancelled: Final[Callable[[Task], bool]] = (
-    attrgetter("_cancel_status.effectively_cancelled") if hasattr(Task, "_cancel_status") else _maybe_cancelled
-)
 PENDING: Final = _Pending()
 new_reply: Final = object.__new__  # for `ask`
 _completing = threading.Lock()  # one for all: held for a few instructions, and never on the loop's own path
@@ -160,7 +150,11 @@ class Reply(pykka.Future[T]):
                     pace.spare -= 1
                 elif pace.is_due():
                     yield from pace.checkpoint().__await__()
-                if _is_cancelled(task):
+                try:  # Trio has no public way to ask that does not cost as much as all the rest
+                    cancelled = task._cancel_status.effectively_cancelled  # noqa: SLF001
+                except AttributeError:  # nor this way any more: then the checkpoint itself is asked each time
+                    cancelled = True
+                if cancelled:
                     yield from checkpoint_if_cancelled().__await__()
         result = self._result
         if type(result) is _Failure:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pykka.messages import _ActorStop
 
-__all__ = ["SystemMessage", "is_system_message"]
+__all__ = ["STOP", "SystemMessage", "is_system_message"]
+
+STOP: Final = _ActorStop()  # one for all: it says nothing more, and making it is slow
 
 
 class SystemMessage:
