@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -400,6 +401,7 @@ def measure_limits(size: Size) -> Figures:
     figures: Figures = {}
     for _ in range(size.rounds):
         _measure_deque(figures, size.messages)
+        _measure_hand_over(figures, size.messages // 5)
         asyncio.run(_measure_asyncio_queue(figures, size.messages))
         trio.run(_measure_trio, figures, size.messages)
     return figures
@@ -415,6 +417,24 @@ def _measure_deque(figures: Figures, count: int) -> None:
 
 def _handle(message: int) -> int:
     return message
+
+
+def _measure_hand_over(figures: Figures, count: int) -> None:
+    """What one thread gives another, which waits for it: so much of the time of actors on threads is no Python."""
+    there: SimpleQueue[int] = SimpleQueue()
+    back: SimpleQueue[int] = SimpleQueue()
+
+    def serve() -> None:
+        for _ in range(count):
+            back.put(there.get())
+
+    server = threading.Thread(target=serve)
+    server.start()
+    with Watch(figures, "limit hand-over to another thread", 2 * count):
+        for number in range(count):
+            there.put(number)
+            back.get()
+    server.join()
 
 
 async def _measure_asyncio_queue(figures: Figures, count: int) -> None:
