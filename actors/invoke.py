@@ -25,11 +25,11 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-import structlog
 import trio
 from attrs import Factory, frozen
 
 from quiesce.actors.isolation import WorkerError, run_in_process
+from quiesce.actors.kernel.log import configured_structlog
 from quiesce.actors.results import error_text, raised_outcome, to_outcome
 from quiesce.actors.watchdog import watchdog
 from quiesce.protocol.outcome import ToolOutcome, failure
@@ -271,7 +271,7 @@ def _warn(call: ToolInvocation, state: _State) -> None:
     """Say that a body does not end. Silent until the host configures structlog or the standard `logging`."""
     facts = {"session": call.session_id, "tool": call.name, "call": call.call_id, "cause": state.value}
     try:
-        if structlog.is_configured():
+        if (structlog := configured_structlog()) is not None:
             structlog.get_logger("quiesce.tools").warning(_STILL_RUNNING, **facts)
         else:
             _standard_log.warning("%s %s", _STILL_RUNNING, facts)

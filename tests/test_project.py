@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import quiesce.actors
+import quiesce.actors.models
 import quiesce.protocol
 
 PACKAGES = (quiesce.protocol, quiesce.actors)
@@ -87,6 +88,28 @@ def _bare_methods(cls: type) -> list[str]:
 
 
 def test_importing_the_runtime_does_not_pay_for_what_is_not_used():
-    heavy = "{'pydantic', 'anyio', 'click', 'zstandard'}"
-    script = f"import sys, quiesce.actors; print(sorted({heavy} & set(sys.modules)))"
+    heavy = "{'pydantic', 'anyio', 'click', 'structlog', 'zstandard'}"
+    script = f"import sys; from quiesce.actors import *; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_part_of_the_runtime_does_not_pay_for_the_rest():
+    rest = "{'quiesce.actors.agent', 'quiesce.actors.mcp', 'quiesce.actors.models', 'quiesce.actors.stores'}"
+    script = f"import sys, quiesce.actors.kernel; print(sorted({rest} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("package", [quiesce.actors, quiesce.actors.models])
+def test_what_is_imported_later_is_the_same_as_what_type_checkers_see(package):
+    tree = ast.parse(Path(package.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {(alias.name, node.module) for node in block.body for alias in node.names}
+    (table,) = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    assert seen == {(name, module) for module, names in ast.literal_eval(table).items() for name in names}
+
+
+def test_a_name_that_a_package_does_not_have_is_an_error_like_any_other():
+    with pytest.raises(AttributeError, match=r"module 'quiesce\.actors' has no attribute 'Runtme'"):
+        quiesce.actors.Runtme  # noqa: B018 - asking is the point
+    with pytest.raises(ImportError):
+        from quiesce.actors import Runtme  # noqa: F401, PLC0415 - as above

@@ -48,6 +48,10 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with in_plain_words(ctx):
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> object:
         with in_plain_words(ctx):
             found: object = super().invoke(ctx)

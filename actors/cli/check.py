@@ -10,6 +10,7 @@ from attrs import frozen
 
 from quiesce.actors.cli.faults import DONE, NO, WRONG, Fault
 from quiesce.actors.cli.inputs import read_file, shown_name
+from quiesce.actors.cli.parameters import FileName
 from quiesce.actors.cli.transcripts import fitted, format_option, profile_option, read_as
 from quiesce.actors.cli.words import count, one_line
 from quiesce.protocol.dialects.repair import check_transcript, repair
@@ -30,7 +31,7 @@ _SHOWN: Final = 5
 
 
 @click.command()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FileName())
 @format_option
 @profile_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file, one per line.")

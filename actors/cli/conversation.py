@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from attrs import frozen
 
-from quiesce.actors.cli.inputs import check_store, checked_id, existing_store, read_session
+from quiesce.actors.cli.inputs import check_store
+from quiesce.actors.cli.parameters import AtLeast, checked_id, db_option
+from quiesce.actors.cli.stored import existing_store, read_session
 from quiesce.actors.mcp import McpServer
 from quiesce.actors.models.specs import KINDS, model_from
 from quiesce.actors.runtime import Runtime
@@ -30,20 +32,7 @@ if TYPE_CHECKING:
     from quiesce.actors.hooks import Hooks
     from quiesce.protocol.events import Event
 
-__all__ = ["Conversation", "conversation_options", "db_option"]
-
-db_option: Final = click.option(
-    "--db",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    envvar="QUIESCE_DB",
-    default="quiesce.db",
-    show_default=True,
-    show_envvar=True,
-    help="The store; made if it is not there.",
-)
-"""The option that names the store of a session."""
-
+__all__ = ["Conversation", "conversation_options"]
 
 _OPTIONS: Final = (
     click.option(
@@ -77,7 +66,7 @@ _OPTIONS: Final = (
     click.option(
         "--max-steps",
         metavar="N",
-        type=click.IntRange(min=1),
+        type=AtLeast(1),
         default=100,
         show_default=True,
         help="Model requests that a turn may take.",

@@ -17,6 +17,8 @@ from quiesce.actors.cli.demo_files import find_exhibits
 from quiesce.actors.cli.demo_story import Expectation, Story
 from quiesce.actors.cli.drawing import Drawing
 from quiesce.actors.cli.faults import NO, Fault, Interrupted
+from quiesce.actors.cli.inputs import check_store
+from quiesce.actors.cli.parameters import FileName
 from quiesce.actors.cli.terminal import open_console, print_lines, print_text
 from quiesce.actors.cli.words import count, one_line, visible
 from quiesce.actors.sources import Sources
@@ -57,11 +59,11 @@ class _Setting:
 @click.option(
     "--dir",
     "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=FileName(exists=True, file_okay=False, path_type=Path),
     default=".",
     help="The folder that the tools look at; nothing is written to it. Default: the current one.",
 )
-@click.option("--db", type=click.Path(dir_okay=False, path_type=Path), help="Keep the session in this store.")
+@click.option("--db", type=FileName(dir_okay=False, path_type=Path), help="Keep the session in this store.")
 def demo(folder: Path, db: Path | None) -> None:
     """Watch an agent fail, recover, be killed and go on, on real files.
 
@@ -80,8 +82,8 @@ def demo(folder: Path, db: Path | None) -> None:
 
     Exit codes: 0 everything held, 1 something did not (it is named), 2 DIR or the store cannot be used.
     """  # noqa: D301 - the \b is a character that click looks for
-    if db is not None and not db.absolute().parent.is_dir():
-        raise Fault(f"{click.format_filename(db.parent)}: there is no such folder")
+    if db is not None:
+        check_store(str(db))
     console = open_console()
     with tempfile.TemporaryDirectory(prefix="quiesce-demo-", ignore_cleanup_errors=True) as name:
         workshop = Path(name)

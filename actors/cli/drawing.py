@@ -21,9 +21,10 @@ from attrs import define
 from rich.text import Text
 
 from quiesce.actors.cli.chart import chart, legend
+from quiesce.actors.cli.contents import content_in_words
 from quiesce.actors.cli.terminal import print_lines
 from quiesce.actors.cli.timeline import Answer, Step, Timeline, Turn
-from quiesce.actors.cli.words import arguments_in_words, content_in_words, count, duration, one_line, shortened, visible
+from quiesce.actors.cli.words import arguments_in_words, count, duration, one_line, shortened, visible
 from quiesce.protocol.codec import event_to_json
 from quiesce.protocol.events import (
     ApprovalDecided,

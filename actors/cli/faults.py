@@ -74,8 +74,8 @@ def in_plain_words(ctx: click.Context) -> Iterator[None]:
                 raise Fault(str(ours)) from error
             case OSError() as system:
                 raise Fault(_system_words(system)) from error
-            case click.UsageError(ctx=click.Context(command_path=path)) as usage if not _shows_help(usage):
-                raise Fault(f"{usage.format_message().rstrip('.')}; see `{path} --help`") from error
+            case click.UsageError() as usage if not _shows_help(usage):
+                raise Fault(f"{usage.format_message().rstrip('.')}; see `{_path(usage, ctx)} --help`") from error
             case click.ClickException() as fault if fault is not error:
                 raise fault from error
             case _:
@@ -87,6 +87,13 @@ def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - for good
+
+
+def _path(usage: click.UsageError, ctx: click.Context) -> str:
+    """What was called. An option without its value is told by a parser that does not know."""
+    if usage.ctx is not None:
+        return usage.ctx.command_path
+    return " ".join(filter(None, (ctx.command_path, ctx.invoked_subcommand)))
 
 
 def _shows_help(usage: click.UsageError) -> bool:

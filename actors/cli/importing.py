@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
@@ -9,9 +10,9 @@ import click
 import trio
 from attrs import evolve
 
-from quiesce.actors.cli.conversation import db_option
 from quiesce.actors.cli.faults import Fault
-from quiesce.actors.cli.inputs import checked_id, read_file, shown_name
+from quiesce.actors.cli.inputs import check_store, nature_of, read_file, shown_name
+from quiesce.actors.cli.parameters import FileName, checked_id, db_option
 from quiesce.actors.cli.transcripts import fitted, format_option, noun_of
 from quiesce.actors.cli.words import count
 from quiesce.actors.sources import Sources
@@ -43,7 +44,7 @@ _MAKERS: Final = {"chat": "openai", "responses": "openai-responses", "anthropic"
 
 
 @click.command("import")
-@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("file", metavar="FILE", type=FileName())
 @db_option
 @click.option(
     "--session", metavar="ID", callback=checked_id, help="The new session's id. Default: a new one, which is printed."
@@ -77,6 +78,7 @@ def import_(file: str, db: str, session: str | None, kind: Kind | None, profile_
 
     Exit codes: 0 imported, 2 FILE is not readable, or there is a session of that name.
     """  # noqa: D301 - the \b is a character that click looks for
+    _check_ways(file, db)
     sources = Sources()
     session_id = session or sources.mint()
     _, found = read_file(file, kind)
@@ -95,6 +97,22 @@ def import_(file: str, db: str, session: str | None, kind: Kind | None, profile_
         _tell_cleaned(found)
     _tell(events, left_out)
     click.echo(session_id)
+
+
+def _check_ways(file: str, db: str) -> None:
+    """Raise `Fault` if what is to be written to can be no store; above all, if it is what was to be read."""
+    what = _NO_STORE.get(nature_of(db))
+    if what is None:
+        check_store(db)
+    elif nature_of(file) == "database":
+        ways = f"quiesce import {shlex.quote(db)} --db {shlex.quote(file)}"
+        raise Fault(f"{click.format_filename(db)}: {what}, and --db names the store; did you mean `{ways}`?")
+    else:
+        raise Fault(f"{click.format_filename(db)}: {what}; FILE is what is read, --db names the store that is written")
+
+
+_NO_STORE: Final = {"log": "a log, and no store", "transcript": "a transcript, and no store", "other": "no store"}
+"""What a file that is there already may be, and what is said of it."""
 
 
 def _messages(transcript: Transcript, profile_name: str | None) -> Sequence[Visible]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 from attrs import Factory, define
 
+from quiesce.actors.cli.contents import content_in_words
 from quiesce.actors.cli.timeline import Answer, Step, Timeline
 from quiesce.actors.cli.words import duration, one_line, shortened, visible
 from quiesce.actors.hooks import Hooks
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from quiesce.actors.feed import Happenings
     from quiesce.actors.hooks import RunBody, ToolInvocation
     from quiesce.actors.live import Happening
-    from quiesce.protocol.events import Reason
+    from quiesce.protocol.events import Block, Reason
 
 __all__ = ["Narrator"]
 
@@ -143,6 +144,8 @@ class Narrator:
                     self.screen.text(visible(text))  # a model that does not stream
                 self._said = 0
                 self.screen.busy("")
+                if not message.calls and not text_of(message.content).strip():
+                    self.screen.note(_in_place_of_text(message.content), "yellow")
             case UserMessage(content=content, source=source) if source.get("kind") != "user":
                 self.screen.note(f"context: {shortened(text_of(content), _WIDTH)}")
             case TurnEnd(turn=turn, reason=reason) if reason.kind != "completed":
@@ -175,6 +178,11 @@ class Narrator:
         for entry in step.entries:
             if isinstance(entry, Answer):
                 yield from (((turn.number, step.number, index), call) for index, call in enumerate(entry.calls))
+
+
+def _in_place_of_text(content: tuple[Block, ...]) -> str:
+    others = content_in_words(content).strip()
+    return f"the model said nothing but {one_line(others)}" if others else "the model said nothing"
 
 
 def _briefly(error: Exception) -> str:

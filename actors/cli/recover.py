@@ -19,6 +19,7 @@ from rich.text import Text
 
 from quiesce.actors.cli.faults import Fault
 from quiesce.actors.cli.inputs import STDIN, read_file, shown_name
+from quiesce.actors.cli.parameters import FileName
 from quiesce.actors.cli.terminal import open_console, write_bytes
 from quiesce.actors.cli.transcripts import fitted, format_option, profile_option, read_as, size_of
 from quiesce.actors.cli.words import count, one_line
@@ -43,8 +44,8 @@ __all__ = ["recover"]
 
 
 @click.command()
-@click.argument("file", metavar="FILE", type=click.Path())
-@click.option("-o", "--out", metavar="FILE", required=True, type=click.Path(), help="Where to write the copy.")
+@click.argument("file", metavar="FILE", type=FileName())
+@click.option("-o", "--out", metavar="FILE", required=True, type=FileName(), help="Where to write the copy.")
 @click.option("--force", is_flag=True, help="Replace the file that is there already.")
 @format_option
 @profile_option
@@ -68,7 +69,7 @@ def recover(
     In a transcript (a list of messages, or a whole request, of OpenAI Chat Completions, OpenAI Responses or Anthropic
     Messages), a call without a result gets one that says its outcome is unknown; a result that stands elsewhere moves
     behind its call; one that answers nothing, or came after the first, is quoted in a note of the user. All else stays,
-    to the last byte. What a provider would still refuse is told.
+    to the last byte, also a malformed call. What a provider would still refuse is told.
 
     FILE is never touched. `-` is standard input or output.
 
@@ -236,7 +237,7 @@ class _RecoveredTranscript:
         console = open_console(stderr=out == STDIN)
         say(one_line(read_as(self.original)))
         if not self.repaired.changes:
-            say("nothing to repair: every call has its result in its place")
+            say(_nothing_done(len(self.repaired.problems)))
         elif console.is_terminal:
             console.print(_changes(self.repaired.changes))
         else:
@@ -247,6 +248,14 @@ class _RecoveredTranscript:
         if out != STDIN:
             size = size_of(self.repaired.transcript)
             say(f"wrote {click.format_filename(out)}: {size}, {count(len(self.repaired.changes), 'change')}")
+
+
+def _nothing_done(problems: int) -> str:
+    """Why nothing was changed. What is malformed answers nothing and is answered by nothing, but is not sound."""
+    if not problems:
+        return "nothing to repair: every call has its result in its place"
+    rest = f"what else is wrong ({count(problems, 'problem')}) is left as it is"
+    return f"nothing is repaired: every well-formed call has its result in its place; {rest}"
 
 
 def _changes(changes: Sequence[Change]) -> Table:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from rich.console import Console, RenderableType
+    from rich.status import Status
 
     from quiesce.actors.cli.timeline import Call
 
@@ -94,6 +95,10 @@ def _asked(call: Call) -> str:
     return shortened(arguments_in_words(call.arguments), _WIDTH // 2)
 
 
+def _connecting(servers: Sequence[str]) -> str:
+    return f"connecting to {', '.join(map(one_line, servers))}…"
+
+
 # --- screens -------------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +107,12 @@ def open_screen(*, as_json: bool) -> Screen:
     if as_json:
         return JsonScreen()
     console = open_console()
-    return LiveScreen(console) if console.is_terminal and not console.is_dumb_terminal else LineScreen()
+    return LiveScreen(console) if _is_watched(console) else LineScreen()
+
+
+def _is_watched(console: Console) -> bool:
+    """Whether what moves can be shown on it."""
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 class _Quiet:
@@ -151,9 +161,12 @@ class LineScreen(_Quiet):
         self._notes = open_console(stderr=True)
         self._in_line = False
         self._running: set[int] = set()
+        self._status: Status | None = None
 
     def __exit__(self, *_: object) -> None:
         self._end_line()
+        if self._status is not None:
+            self._status.stop()
 
     def event(self, event: Event) -> None:
         """The text of a message ends its line."""
@@ -169,9 +182,10 @@ class LineScreen(_Quiet):
         self._in_line = not piece.endswith("\n")
 
     def connecting(self, servers: Sequence[str]) -> None:
-        """A line for each."""
-        for server in servers:
-            self.note(f"connecting to {one_line(server)}…")
+        """A spinner for all, if somebody may be waiting for it; there is nothing to tell before one fails."""
+        if servers and _is_watched(self._notes):
+            self._status = self._notes.status(Text(_connecting(servers), "dim"))
+            self._status.start()
 
     def calls(self, running: Sequence[Call], waiting: Sequence[Call]) -> None:  # noqa: ARG002 - nothing has happened to them
         """Say once of each that it started."""
@@ -244,7 +258,7 @@ class LiveScreen(_Quiet):
     def connecting(self, servers: Sequence[str]) -> None:
         """A spinner for all."""
         if servers:
-            self.busy(f"connecting to {', '.join(map(one_line, servers))}…")
+            self.busy(_connecting(servers))
 
     def calls(self, running: Sequence[Call], waiting: Sequence[Call]) -> None:
         """A spinner for each that runs, with the time since its start; a still line for those that wait."""

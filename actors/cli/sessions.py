@@ -11,7 +11,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from quiesce.actors.cli.inputs import checked_id, existing_store, read_session
+from quiesce.actors.cli.parameters import AtLeast, FileName, checked_id
+from quiesce.actors.cli.stored import existing_store, read_session, session_log
 from quiesce.actors.cli.terminal import open_console, write_bytes
 from quiesce.actors.cli.words import moment, one_line
 from quiesce.actors.fork import fork_session
@@ -21,7 +22,6 @@ from quiesce.protocol.logfile import header, write_log
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quiesce.actors.cli.inputs import SessionLog
     from quiesce.actors.stores import SessionInfo
     from quiesce.protocol.events import JsonObject
 
@@ -32,7 +32,7 @@ __all__ = ["export", "fork", "sessions"]
 
 
 @click.command()
-@click.argument("db", metavar="DB", type=click.Path())
+@click.argument("db", metavar="DB", type=FileName())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session, one per line.")
 def sessions(db: str, *, as_json: bool) -> None:
     """List the sessions of a store.
@@ -108,7 +108,7 @@ def _info_as_json(info: SessionInfo) -> JsonObject:
 
 
 @click.command()
-@click.argument("db", metavar="DB", type=click.Path())
+@click.argument("db", metavar="DB", type=FileName())
 @click.argument("session")
 def export(db: str, session: str) -> None:
     """Write a session to standard output, as JSON lines.
@@ -123,23 +123,18 @@ def export(db: str, session: str) -> None:
 
     Exit codes: 0 written, 2 there is no such store or session, or it is not readable.
     """  # noqa: D301 - the \b is a character that click looks for
-    log = trio.run(_read, db, session)
+    log = session_log(db, session)
     own = header(log.info.id, log.info.created_at)
     write_bytes(write_log(own | {key: value for key, value in log.info.header.items() if key not in own}, log.events))
-
-
-async def _read(db: str, session_id: str) -> SessionLog:
-    async with existing_store(db) as store:
-        return await read_session(store, session_id)
 
 
 # --- fork --------------------------------------------------------------------------------------------------------
 
 
 @click.command()
-@click.argument("db", metavar="DB", type=click.Path())
+@click.argument("db", metavar="DB", type=FileName())
 @click.argument("session")
-@click.option("--at", metavar="SEQ", type=click.IntRange(min=0), help="The last event to take over. Default: the last.")
+@click.option("--at", metavar="SEQ", type=AtLeast(0), help="The last event to take over. Default: the last.")
 @click.option(
     "--id",
     "new_id",

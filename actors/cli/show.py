@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-import trio
 from attrs import frozen
 from rich.text import Text
 
 from quiesce.actors.cli.drawing import Drawing
-from quiesce.actors.cli.faults import Fault
-from quiesce.actors.cli.inputs import STDIN, existing_store, read_log_file, read_session
+from quiesce.actors.cli.inputs import read_log_file
+from quiesce.actors.cli.parameters import FileName
 from quiesce.actors.cli.terminal import open_console, print_text, write_bytes
 from quiesce.actors.cli.timeline import timeline_of
 from quiesce.actors.cli.words import count, moment, one_line
@@ -35,7 +34,7 @@ class _Shown:
 
 
 @click.command()
-@click.argument("source", metavar="FILE|DB", type=click.Path())
+@click.argument("source", metavar="FILE|DB", type=FileName())
 @click.argument("session", required=False)
 @click.option("--full", is_flag=True, help="Shorten nothing; show each call's arguments and result in full.")
 @click.option("--all", "everything", is_flag=True, help="Also list events that quiesce has no use for, dimmed.")
@@ -61,7 +60,7 @@ def show(source: str, session: str | None, *, full: bool, everything: bool, as_j
 
     Exit codes: 0 shown, 2 there is no such session or file, or it is not readable.
     """  # noqa: D301 - the \b is a character that click looks for
-    shown = _from_file(source) if session is None else trio.run(_from_store, source, session)
+    shown = _from_file(source) if session is None else _from_store(source, session)
     if as_json:
         write_bytes(b"".join(dumps(event).encode() + b"\n" for event in shown.events))
         return
@@ -84,11 +83,10 @@ def _from_file(name: str) -> _Shown:
     return _Shown(str(log.header["id"]), log.events, remarks)
 
 
-async def _from_store(name: str, session_id: str) -> _Shown:
-    if name == STDIN:
-        raise Fault("a store cannot be read from standard input")
-    async with existing_store(name) as store:
-        log = await read_session(store, session_id)
+def _from_store(name: str, session_id: str) -> _Shown:
+    from quiesce.actors.cli.stored import session_log  # noqa: PLC0415 - what a store runs on, a file does without
+
+    log = session_log(name, session_id)
     info = log.info
     parent = info.header.get("parent")
     remarks = (

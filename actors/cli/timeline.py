@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import Factory, define
 
-from quiesce.actors.cli.words import content_in_words
+from quiesce.actors.cli.contents import content_in_words
 from quiesce.protocol.events import (
     ApprovalDecided,
     ApprovalRequested,

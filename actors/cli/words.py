@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from quiesce.protocol.events import OpaqueBlock, ReasoningBlock, TextBlock, ToolCallBlock
-
-if TYPE_CHECKING:
-    from quiesce.protocol.events import Block
-
-__all__ = ["arguments_in_words", "content_in_words", "count", "duration", "moment", "one_line", "shortened", "visible"]
+__all__ = ["arguments_in_words", "count", "duration", "moment", "one_line", "shortened", "visible"]
 
 _LAYOUT: Final = frozenset("\n\t")
 _SECOND: Final = 1_000
@@ -81,21 +76,6 @@ def arguments_in_words(arguments: str) -> str:
     if not isinstance(values, dict):
         return one_line(arguments)
     return " ".join(f"{one_line(key)}={_value(value)}" for key, value in values.items())
-
-
-def content_in_words(content: tuple[Block, ...]) -> str:
-    """The text of content blocks. What is neither text, reasoning nor a call is named: `[image]`."""
-    return " ".join(words for block in content if (words := _block_words(block)))
-
-
-def _block_words(block: Block) -> str:
-    match block:
-        case TextBlock(text=text):
-            return text
-        case OpaqueBlock(data=data):
-            return f"[{data.get('type', 'block')}]"
-        case ToolCallBlock() | ReasoningBlock():
-            return ""
 
 
 def _value(value: object) -> str:

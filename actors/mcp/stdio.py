@@ -61,9 +61,9 @@ class LastWords:
         self.status: int | None = None
 
     def add(self, line: bytes) -> None:
-        """Keep a line, and no more of it than anybody would read."""
+        """Keep a line, and no more of it than anybody would read; one that is said again and again is kept once."""
         text = clean_text(line[:_MAX_WORDS].decode("utf-8", "replace")).rstrip()
-        if text:
+        if text and not (self._lines and self._lines[-1] == text):
             self._lines.append(text)
 
     def ending(self) -> str:

@@ -5,9 +5,9 @@ Those on the official SDKs are imported when they are first asked for; they need
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from quiesce.actors.later import importing
 from quiesce.actors.models.scripted import ScriptedModel, ScriptedReply, ScriptLine, call, fail, say
 
 if TYPE_CHECKING:
@@ -29,16 +29,12 @@ __all__ = [
     "say",
 ]
 
-_LATER: Final = {
-    "AnthropicModel": "anthropic",
-    "OpenAIChatModel": "openai_chat",
-    "OpenAIResponsesModel": "openai_responses",
-    "model_from": "specs",
-}
-"""Name -> the module that it is imported from when it is first asked for."""
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is called
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+__getattr__ = importing(
+    __name__,
+    {
+        "quiesce.actors.models.anthropic": ("AnthropicModel",),
+        "quiesce.actors.models.openai_chat": ("OpenAIChatModel",),
+        "quiesce.actors.models.openai_responses": ("OpenAIResponsesModel",),
+        "quiesce.actors.models.specs": ("model_from",),
+    },
+)

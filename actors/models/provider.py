@@ -181,7 +181,11 @@ class ProviderModel:
         known = (name for suffix, name in self.profiles.items() if suffix and host.endswith(f".{suffix}"))
         profile = given or PROFILES[next(known, usual.name)]
         if profile.dialect != usual.dialect:
-            raise InvalidInput(f"profile: {profile.name} is of the {profile.dialect} dialect, not {usual.dialect}")
+            fitting = ", ".join(name for name, other in PROFILES.items() if other.dialect == usual.dialect)
+            raise InvalidInput(
+                f"profile: {profile.name} is of the {profile.dialect} dialect, not {usual.dialect}; "
+                f"fitting are {fitting}"
+            )
         return evolve(profile, model=self.name)
 
 

@@ -115,8 +115,32 @@ def test_a_session_id_that_cannot_be(fails, db, command):
     assert fails(*command, db, "").startswith("session_id: ")
 
 
-def test_a_store_cannot_come_from_standard_input(fails):
-    assert fails("show", "-", "reviewer") == "a store cannot be read from standard input"
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show", "-", "reviewer"],
+        ["sessions", "-"],
+        ["import", "t.json", "--db", "-"],
+        ["demo", "--db", "-"],
+        ["run", "--model", "openai:m", "--db", "-", "Hi"],
+    ],
+    ids=" ".join,
+)
+def test_a_store_cannot_be_standard_input(fails, monkeypatch, tmp_path, command):
+    monkeypatch.chdir(tmp_path)
+    assert fails(*command) == "a store cannot be standard input"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "command", [["import", "t.json"], ["demo"], ["run", "--model", "openai:m", "Hi"], ["chat", "--model", "openai:m"]]
+)
+def test_a_new_store_needs_a_folder_that_is_there(fails, monkeypatch, tmp_path, command):
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.json").write_text('[{"role": "user", "content": "hi"}]')
+    assert fails(*command, "--db", "gone/x.db") == "gone: there is no such folder"
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 
 
 # --- other ends --------------------------------------------------------------------------------------------------

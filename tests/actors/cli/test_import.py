@@ -183,3 +183,62 @@ def test_a_session_that_is_there_is_not_touched(run, fails, db, tmp_path):
     path.write_text(json.dumps(CHAT))
     assert "reviewer" in fails("import", path, "--db", db, "--session", "reviewer")
     assert events_of(db, "reviewer") == before
+
+
+# --- FILE and --db ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch, db, write):
+    """A folder with one of everything that may be named; nothing in it may change."""
+    monkeypatch.chdir(tmp_path)
+    write("turn step user ask end-step end-turn")
+    (tmp_path / "t.json").write_text(json.dumps(CHAT))
+    (tmp_path / "other.json").write_text(json.dumps(CHAT[:1]))
+    (tmp_path / "text.txt").write_text("no transcript, and no store either")
+    (tmp_path / "empty").touch()
+    (tmp_path / "folder").mkdir()
+    before = _contents(tmp_path)
+    yield
+    assert _contents(tmp_path) == before
+
+
+def _contents(folder):
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+IS_WRITTEN = "FILE is what is read, --db names the store that is written"
+
+
+@pytest.mark.parametrize(
+    ("file", "store", "told"),
+    [
+        ("t.json", "t.json", f"t.json: a transcript, and no store; {IS_WRITTEN}"),
+        ("t.json", "other.json", f"other.json: a transcript, and no store; {IS_WRITTEN}"),
+        ("t.json", "log.jsonl", f"log.jsonl: a log, and no store; {IS_WRITTEN}"),
+        ("t.json", "text.txt", f"text.txt: no store; {IS_WRITTEN}"),
+        ("-", "t.json", f"t.json: a transcript, and no store; {IS_WRITTEN}"),
+        ("gone.json", "t.json", f"t.json: a transcript, and no store; {IS_WRITTEN}"),
+        *[
+            (
+                "agents.db",
+                store,
+                f"{store}: {what}, and --db names the store; did you mean `quiesce import {store} --db agents.db`?",
+            )
+            for store, what in [
+                ("t.json", "a transcript, and no store"),
+                ("log.jsonl", "a log, and no store"),
+                ("text.txt", "no store"),
+            ]
+        ],
+        ("agents.db", "agents.db", "agents.db: a database, not a log file; `quiesce sessions agents.db` lists"),
+        ("agents.db", "new.db", "agents.db: a database, not a log file; `quiesce sessions agents.db` lists"),
+        ("gone.json", "new.db", "gone.json: there is no such file"),
+        ("empty", "new.db", "empty: neither a log nor a transcript: there is nothing in it"),
+        ("folder", "new.db", "folder: Is a directory"),
+        ("t.json", "folder", "Invalid value for '--db' (env var: 'QUIESCE_DB'): File 'folder' is a directory"),
+        ("text.txt", "new.db", "text.txt: neither a log nor a transcript: line 1: not JSON"),
+    ],
+)
+def test_whatever_was_taken_for_another_is_named_and_nothing_is_written(fails, places, file, store, told):
+    assert fails("import", file, "--db", store).startswith(told)

@@ -15,11 +15,58 @@ import sys
 import pytest
 from rich.console import Console
 
-from quiesce.actors.cli.screens import LiveScreen
+from quiesce.actors.cli.narration import Narrator
+from quiesce.actors.cli.screens import JsonScreen, LiveScreen
 from quiesce.actors.cli.timeline import Call
-from quiesce.protocol.events import AssistantMessage, UserMessage, text_of
+from quiesce.protocol.events import AssistantMessage, Event, ModelMessage, OpaqueBlock, UserMessage, text_of
 
 # -- run --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
+@pytest.mark.parametrize("reply", [(), ("\n ",)], ids=["none", "blank"])
+def test_of_an_empty_reply_it_is_said_that_it_is_empty(run, serve, fake_provider, dialect, reply):
+    _, options = serve([[fake_provider.Text(text) for text in reply]], dialect)
+    result = run("run", *options, "--session", "s", "Hi")
+    assert (result.exit_code, result.stdout.strip()) == (0, "")
+    assert result.stderr.splitlines() == ["the model said nothing", f"to go on: --db {options[-1]} --session s"]
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
+def test_a_reply_that_was_only_thought_is_empty_too(run, serve, fake_provider, dialect):
+    _, options = serve([[fake_provider.Thinking("Hm.")]], dialect)
+    assert run("run", *options, "Hi").stderr.splitlines()[0] == "the model said nothing"
+
+
+def test_a_reply_of_calls_alone_is_not_empty(run, serve, fake_provider):
+    fp = fake_provider
+    _, options = serve([[fp.Call("look", {})], [fp.Text("Seen.")]])
+    assert "said nothing" not in run("run", *options, "Hi").stderr
+
+
+def test_in_a_chat_an_empty_reply_is_told_too(run, serve):
+    _, options = serve([[]])
+    assert run("chat", *options, stdin="Hi\n").stderr.splitlines()[0] == "the model said nothing"
+
+
+def test_with_json_an_empty_reply_is_told_by_its_event_alone(run, serve):
+    _, options = serve([[]])
+    result = run("run", *options, "--json", "Hi")
+    answers = [event for event in map(json.loads, result.stdout.splitlines()) if event["type"] == "assistant/message"]
+    assert [event["data"]["message"]["content"] for event in answers] == [[]]
+    assert "said nothing" not in result.stderr
+
+
+def test_what_a_reply_holds_that_cannot_be_shown_is_named():
+    notes = []
+
+    class Notes(JsonScreen):
+        def note(self, words, style="dim"):
+            notes.append(words)
+
+    message = ModelMessage("assistant", (OpaqueBlock({"type": "image"}),), {"kind": "model"}, "m")
+    Narrator(Notes()).hear(Event(AssistantMessage(1, 1, message), seq=0, time=0))
+    assert notes == ["the model said nothing but [image]"]
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
@@ -36,8 +83,7 @@ def test_each_call_has_a_line_when_it_starts_and_one_when_it_has_ended(run, serv
     _, options = serve([[fp.Text("Looking."), *calls], [fp.Text("Seen.")]])
     result = run("run", *options, *echo_server, "Look")
     assert result.stdout == "Looking.\nSeen.\n"
-    connecting, started, ended, unknown, _ = result.stderr.splitlines()
-    assert connecting == "connecting to misbehaving_server…"
+    started, ended, unknown, _ = result.stderr.splitlines()
     assert started == '… misbehaving_server__echo text="hi"'
     assert ended.startswith('✓ misbehaving_server__echo text="hi"')
     assert unknown.startswith('✗ look at="it"')  # which never started, and is not said to have
@@ -118,6 +164,7 @@ def test_a_turn_that_takes_too_many_steps_is_exit_code_1(run, serve, fake_provid
         (["hello"], "--model"),
         (["--model", "openai", "hello"], "KIND:NAME|openai:NAME"),
         (["--model", "gemini:x", "hello"], "openai:NAME"),
+        (["--model", "openai:m", "--profile", "anthropic", "hello"], "; fitting are openai, deepseek, mistral, "),
         (["--model", "openai:m", "--base-url", "nonsense", "hello"], "base_url"),
         (["--model", "openai:m", "--mcp", "'", "hello"], "--mcp"),
         (["--model", "openai:m", "--mcp", "", "hello"], "--mcp"),
@@ -205,7 +252,6 @@ def test_two_servers_of_one_command_are_told_apart_by_the_names_they_are_given(r
     provider, options = serve([[fake_provider.Text("Hello.")]])
     result = run("run", *options, option, f"one={command}", option, f"two={command}", "Hi")
     assert result.exit_code == 0
-    assert result.stderr.startswith("connecting to one…\nconnecting to two…\n")
     offered = {tool["function"]["name"] for tool in provider.requests[0].body["tools"]}
     assert {"one__echo", "two__echo"} <= offered
 
@@ -218,15 +264,22 @@ def test_two_servers_of_one_name_are_a_mistake_that_says_how_to_name_them(fails,
     assert not options[-1].exists()
 
 
-def test_a_server_may_be_an_address_with_a_name_and_what_it_does_not_answer_is_told_in_sentences(run, serve):
+@pytest.mark.parametrize(("command", "said"), [("run", ["Hi"]), ("chat", [])])
+def test_a_server_may_be_an_address_with_a_name_and_its_failure_is_told_once(fails, serve, command, said):
     _, options = serve([])
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    result = run("run", *options, "--mcp", f"web=http://127.0.0.1:{port}/mcp?key=a=b", "Hi")
-    assert result.exit_code == 2
-    connecting, failed = result.stderr.splitlines()
-    assert connecting == "connecting to web…"
-    assert failed.startswith("quiesce: MCP server 'web': ")
+    failed = fails(command, *options, "--mcp", f"web=http://127.0.0.1:{port}/mcp?key=a=b", *said)
+    assert failed.startswith("MCP server 'web': ")
+
+
+def test_who_waits_at_a_terminal_sees_what_for_and_no_more_of_it_once_it_is_there(run, serve, echo_server):
+    _, options = serve([])
+    result = run("chat", *options, *echo_server, FORCE_COLOR="1", TERM="xterm")
+    assert result.exit_code == 0
+    waiting, _, after = result.stderr.rpartition("connecting to misbehaving_server…")
+    assert waiting
+    assert "\x1b[2K" in after  # the line is erased
 
 
 def test_the_last_words_of_a_server_are_a_sentence_of_their_own(run, serve, echo_server):

@@ -209,6 +209,46 @@ def test_a_sound_transcript_is_copied_to_the_last_byte(run, save, tmp_path):
     assert (tmp_path / "copy").read_bytes() == path.read_bytes()
 
 
+MALFORMED = {
+    "chat": [
+        GO,
+        {"role": "assistant", "content": None, "tool_calls": [None, 5, {"id": None}, ASKS["tool_calls"][0]]},
+        RESULT,
+    ],
+    "anthropic": [
+        GO,
+        {"role": "assistant", "content": [None, {"type": "tool_use"}, {"type": "tool_use", "id": 5, "name": "a"}]},
+        GO,
+    ],
+    "responses": [
+        GO,
+        {"type": "function_call", "name": "a"},
+        {"type": "function_call", "call_id": None},
+        {"type": "function_call", "call_id": 5},
+        GO,
+    ],
+}
+
+
+@pytest.mark.parametrize("dialect", MALFORMED)
+def test_malformed_calls_are_left_and_never_said_to_be_fine(run, save, tmp_path, dialect):
+    path = save(MALFORMED[dialect])
+    done = run("recover", path, "-o", tmp_path / "copy", "--format", dialect)
+    found = run("check", path, "--format", dialect).stdout.splitlines()[:-1]
+    assert done.stdout.splitlines()[1] == (
+        "nothing is repaired: every well-formed call has its result in its place; "
+        f"what else is wrong ({len(found)} problems) is left as it is"
+    )
+    left = [line.partition(" refuses it: ")[2] for line in done.stdout.splitlines()[2:-1]]
+    assert [f"{path}: {words}" for words in left] == found
+    assert (tmp_path / "copy").read_bytes() == path.read_bytes()
+
+
+def test_one_problem_that_is_left_is_one(run, save, tmp_path):
+    done = run("recover", save([{"role": "user", "content": 5}]), "-o", tmp_path / "copy", "--format", "anthropic")
+    assert "(1 problem)" in done.stdout
+
+
 def test_a_request_keeps_what_stands_around_its_messages(run, save, tmp_path):
     path = save({"model": "m", "messages": [GO, ASKS], "temperature": 0.5}, name="request.json")
     run("recover", path, "-o", tmp_path / "copy")

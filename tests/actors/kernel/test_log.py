@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+from types import ModuleType
 
 import pytest
 import structlog
@@ -83,7 +85,7 @@ async def test_the_standard_log_gets_the_same_at_the_level_that_it_asks_for(capl
 
 
 async def test_without_a_listener_no_event_is_made(monkeypatch):
-    monkeypatch.setattr(kernel_log, "_logger", lambda: pytest.fail("an event was made"))
+    monkeypatch.setattr(kernel_log, "_write", lambda *_: pytest.fail("an event was made"))
     monkeypatch.setattr(kernel_log._standard, "level", logging.ERROR)
     kernel_log._standard._cache.clear()
     async with ActorSystem() as system:
@@ -101,3 +103,8 @@ async def test_nothing_is_printed_unless_the_host_configures_a_log(capfd):
         ref.tell("lost")
         await ref.wait_stopped()
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_structlog_that_is_being_imported_is_not_configured_yet(monkeypatch):
+    monkeypatch.setitem(sys.modules, "structlog", ModuleType("structlog"))
+    assert kernel_log.configured_structlog() is None

@@ -200,7 +200,7 @@ async def test_a_port_where_nobody_listens_is_said(hands):
 
 async def test_a_path_where_no_server_is_is_said(web):
     text = await refused(f"http://127.0.0.1:{web.port}/other")
-    assert text.startswith("MCP server 'web': MCPError: Not Found.\nIts last words:\nHTTP 404 Not Found")
+    assert text == "MCP server 'web': MCPError: Not Found.\nIts last words:\nHTTP 404 Not Found"
 
 
 async def _say_nothing(stream):
