@@ -119,7 +119,7 @@ def loads(text: str | bytes, *, foreign: bool = False) -> Event:
 def load_json(text: str | bytes) -> object:
     """Strict JSON: UTF-8 only, no byte order mark, no NaN or infinity. Raises `UnreadableLog`."""
     try:
-        value: object = _DECODER.decode(text if isinstance(text, str) else str(text, "utf-8"))
+        value: object = _decoded(text if isinstance(text, str) else str(text, "utf-8"))
     except UnicodeDecodeError as error:
         raise UnreadableLog(f"not UTF-8: {error.reason} at byte {error.start}") from error
     except ValueError as error:
@@ -127,6 +127,14 @@ def load_json(text: str | bytes) -> object:
     except RecursionError as error:
         raise UnreadableLog("JSON that is nested too deeply") from error
     return value
+
+
+def _decoded(text: str) -> object:
+    if text[:1] == "{" and text[-1:] == "}":  # the search for space around it takes as long as a short object itself
+        value, end = _DECODER.raw_decode(text)
+        if end == len(text):
+            return value
+    return _DECODER.decode(text)
 
 
 def check_draft(draft: Draft) -> None:

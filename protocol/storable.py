@@ -168,7 +168,8 @@ def clean_text(text: str) -> str:
 
     Two surrogates that together make one character (a text that was cut between them and joined again) become it.
     """
-    text = str.__str__(text)
+    if type(text) is not str:
+        text = str.__str__(text)
     if "\0" in text:
         text = text.replace("\0", "\u2400")
     if text.isascii() or _is_encodable(text):

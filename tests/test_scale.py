@@ -50,7 +50,8 @@ def test_the_conversation_whose_rendering_is_measured_is_taken_by_every_server_a
     """`measure` itself refuses what a server would, and a next request that is not what rendering all gives."""
     rendering = _module("rendering")
     found = rendering.measure(PROFILES[name], messages=20, rounds=2)
-    assert found.messages == len(rendering.conversation(20, PROFILES[name])) == 20
+    assert 0 < found.whole <= found.median
+    assert len(rendering.conversation(20, PROFILES[name])) == 20
     assert min(found.whole, found.after, found.dumps) > 0
 
 

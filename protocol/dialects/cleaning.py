@@ -1,4 +1,4 @@
-"""What no request can carry is replaced before an exchange is rendered, wherever it may stand in free-form values.
+"""What no request can carry is replaced before a message is rendered, wherever it may stand in free-form values.
 
 Text, names and arguments are cleaned as they are rendered. What providers attached (`replay`), opaque blocks (media and
 their names among them) and originals would go out as they are, and one lone surrogate in them refuses the whole body.
@@ -14,32 +14,29 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attrs import evolve
 
-from quiesce.protocol.dialects.exchanges import Exchange
-from quiesce.protocol.events import ModelMessage, OpaqueBlock, ReasoningBlock, Shape, TextBlock, ToolCallBlock
+from quiesce.protocol.events import OpaqueBlock, ReasoningBlock, Shape, TextBlock, ToolCallBlock
 from quiesce.protocol.storable import clean_json, is_clean_json
 
 if TYPE_CHECKING:
-    from quiesce.protocol.events import Record, ToolMessage, UserMessage
+    from collections.abc import Iterable
+
+    from quiesce.protocol.events import Record
+    from quiesce.protocol.model import Visible
 
 __all__ = ["cleaned"]
 
-M = TypeVar("M", bound="ModelMessage | ToolMessage | UserMessage")
 R = TypeVar("R", bound="Record")
 
 _FREE: Final[dict[type, str]] = {OpaqueBlock: "data", ReasoningBlock: "replay", ToolCallBlock: "replay"}
 """Kind of block -> its field that can hold any JSON and may be sent as it is."""
 
 
-def cleaned(exchange: Exchange) -> Exchange:
-    """`exchange` with what no request can carry replaced (rule 1); the same object if there is nothing."""
-    if _is_clean(exchange.message) and all(map(_is_clean, exchange.answers)):
-        return exchange
-    message = _message(exchange.message)
-    calls = message.calls if isinstance(message, ModelMessage) else ()
-    return Exchange(message, calls, tuple(map(_message, exchange.answers)))
+def cleaned(messages: Iterable[Visible]) -> list[Visible]:
+    """`messages` with what no request can carry replaced (rule 1); one with nothing of it is the same object."""
+    return [message if _is_clean(message) else _message(message) for message in messages]
 
 
-def _is_clean(message: ModelMessage | ToolMessage | UserMessage) -> bool:
+def _is_clean(message: Visible) -> bool:
     """Whether it can be sent as it is, like nearly all: that is found out without making anything."""
     if message.shape is not None and not is_clean_json(message.shape.extra):
         return False
@@ -53,7 +50,7 @@ def _is_clean(message: ModelMessage | ToolMessage | UserMessage) -> bool:
     return True
 
 
-def _message(message: M) -> M:
+def _message(message: Visible) -> Visible:
     return _record(evolve(message, content=tuple(map(_record, message.content))))
 
 

@@ -11,9 +11,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from attrs import frozen
+from typing import TYPE_CHECKING, NamedTuple
 
 from quiesce.protocol.dialects.pairing import Asked, Given, pair
 from quiesce.protocol.events import ModelMessage, ToolMessage
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Exchange", "exchanges", "exchanges_in_order"]
 
 
-@frozen
-class Exchange:
+class Exchange(NamedTuple):
     """A message, and the answers to its calls: one each, in call order."""
 
     message: UserMessage | ModelMessage
@@ -56,12 +53,12 @@ def exchanges_in_order(messages: Sequence[Visible]) -> list[Exchange] | None:
         if not calls:
             found.append(Exchange(message))
             continue
-        answers = messages[at : at + len(calls)]
-        at += len(calls)
-        if len(answers) < len(calls):
+        if end - at < len(calls):
             return None
         taken = []
-        for call, answer in zip(calls, answers, strict=True):
+        for call in calls:
+            answer = messages[at]
+            at += 1
             if not isinstance(answer, ToolMessage) or answer.tool_call_id != call.id:
                 return None
             taken.append(worded(answer) if answer.is_error else answer)

@@ -60,9 +60,9 @@ class BaseWriter(ABC):
 
     def add(self, exchange: Exchange) -> None:
         """Write the next exchange."""
-        message = exchange.message
+        message, calls, answers = exchange
         if isinstance(message, ModelMessage):
-            self._add_answer(message, exchange.calls, exchange.answers)
+            self._add_answer(message, calls, answers)
         else:
             self._add_input(message)
 
@@ -116,9 +116,9 @@ class BaseRenderer:
         new = self._new(messages)
         if new is None:
             self._start()
-            new = exchanges(messages)
+            new = exchanges(cleaned(messages))
         for exchange in new:
-            self._writing.add(cleaned(exchange))
+            self._writing.add(exchange)
         self._seen = messages
         return self._writing.written()
 
@@ -131,12 +131,13 @@ class BaseRenderer:
         known = len(self._seen)
         if messages[:known] != self._seen:
             return None
-        return exchanges_in_order(messages[known:])
+        return exchanges_in_order(cleaned(messages[known:]))
 
 
 def is_own(message: ModelMessage, profile: Profile) -> bool:
     """Whether the server and model of `profile` made `message`: then it gets back what it attached."""
-    return (message.source.get("provider"), message.source.get("model")) == profile.identity
+    source = message.source
+    return bool(source.get("provider") == profile.provider and source.get("model") == profile.model)
 
 
 def system_text(asked: ModelRequest, profile: Profile) -> str:

@@ -45,15 +45,10 @@ _MEDIA: Final[Mapping[str, MediaKind]] = {"image": "image", "document": "documen
 _IN_RESULTS: Final = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
 _SERVERS: Final = ("server_tool_use", "mcp_tool_use")
 _SERVER_ID: Final = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
-_SEALS: Final[Mapping[str, tuple[str, ...]]] = {
-    "thinking": ("thinking", "signature"),
-    "redacted_thinking": ("data",),
-}
-"""What reasoning must come with; its seal stands last."""
+_SEALS: Final = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data", "data")}
+"""Reasoning -> the keys of its text and of its seal, which it must come with."""
 _MAX_TITLE: Final = 500
 """Characters of a document's title (schema). An image has none: the schema knows no such field."""
-_OPEN_ENDED: Final = frozenset({"thinking", "redacted_thinking"})
-"""What no answer may end with."""
 
 
 def render_tools(tools: Sequence[ToolSpec], profile: Profile) -> list[JsonObject]:
@@ -81,7 +76,7 @@ def request(asked: ModelRequest, profile: Profile, messages: list[JsonObject] | 
 @define
 class _Writer(BaseWriter):
     def _add_input(self, message: UserMessage) -> None:
-        if blocks := [part for block in message.content for part in _blocks(block, self.profile)]:
+        if blocks := [made for block in message.content if (made := _block(block, self.profile)) is not None]:
             self._put("user", blocks, original_of(message, self.profile))
 
     def _add_answer(
@@ -101,7 +96,8 @@ class _Writer(BaseWriter):
             made, media = _result(answer, label, self.profile)
             results.append(made)
             moved += media
-        self._put("user", results + moved, original_of(answers[0], self.profile, "message"))
+        results += moved
+        self._put("user", results, original_of(answers[0], self.profile, "message"))
 
     def _put(self, role: str, blocks: list[JsonObject], original: JsonObject | None) -> None:
         """Add a message, or make the last one longer if it is of the same role."""
@@ -143,51 +139,38 @@ def _as_blocks(content: str | list[JsonObject]) -> list[JsonObject]:
     return [_text(content)] if type(content) is str else content  # type: ignore[return-value]  # or a list
 
 
-def _without_open_end(blocks: list[JsonObject]) -> list[JsonObject]:
-    """An answer without thinking at its end, which no server takes: a token limit can leave it so."""
-    end = len(blocks)
-    while end and blocks[end - 1].get("type") in _OPEN_ENDED:
-        end -= 1
-    return blocks[:end]
-
-
 def _answer(message: ModelMessage, ids: list[str], profile: Profile) -> list[JsonObject]:
     """The blocks of an answer: text before calls, and what signed thinking holds in its place stays there."""
     own = is_own(message, profile)
-    seals = [_sealed(block) if own else None for block in message.content]
-    blocks = _ordered(message, ids, profile, seals, own=own)
-    if any(seals) and not any(block.get("type") in _OPEN_ENDED for block in blocks):  # all of it stood at the end
-        return _ordered(message, ids, profile, [None] * len(seals), own=own)
+    sealed = own and any(map(_sealed, message.content))
+    blocks = _ordered(message, ids, profile, own=own, sealed=sealed)
+    if sealed and not any(map(_is_thinking, blocks)):  # all of it stood at the end
+        return _ordered(message, ids, profile, own=own, sealed=False)
     return blocks
 
 
-def _ordered(
-    message: ModelMessage, ids: list[str], profile: Profile, seals: list[JsonObject | None], *, own: bool
-) -> list[JsonObject]:
+def _ordered(message: ModelMessage, ids: list[str], profile: Profile, *, own: bool, sealed: bool) -> list[JsonObject]:
     labels = iter(ids)
-    spoken: list[JsonObject] = []
-    called: list[JsonObject] = []
-    in_place = bool(ids) and own and (profile.verbatim or any(seals))
     asked: set[str] = set()
-    for block, sealed in zip(message.content, seals, strict=True):
+    blocks: list[JsonObject] = []
+    behind: list[JsonObject] = []
+    in_place = own and (profile.verbatim or sealed)
+    for block in message.content:
         if isinstance(block, ToolCallBlock):
-            (spoken if in_place else called).append(_call(block, next(labels), profile, own=own))
-        elif isinstance(block, ReasoningBlock):
-            if sealed is not None:
-                spoken.append(sealed)
-        else:
-            spoken += _spoken(block, profile, asked, own=own)
-    blocks = spoken + called if called or not ids or profile.verbatim else _texts_first(spoken)
-    return _without_open_end(blocks)
+            behind.append(_call(block, next(labels), profile, own=own))
+            continue
+        made = _spoken(block, profile, asked, own=own, sealed=sealed)
+        if made is not None:
+            stays = in_place and behind and (profile.verbatim or made["type"] != "text")
+            (behind if stays else blocks).append(made)
+    blocks += behind
+    while blocks and _is_thinking(blocks[-1]):  # no server takes that at the end, where a token limit can leave it
+        blocks.pop()
+    return blocks
 
 
-def _texts_first(blocks: list[JsonObject]) -> list[JsonObject]:
-    """The blocks with text before the first call; thinking and calls stay as they are among each other."""
-    called = next((at for at, block in enumerate(blocks) if block["type"] == "tool_use"), len(blocks))
-    late = [block for block in blocks[called:] if block["type"] == "text"]
-    if not late:
-        return blocks
-    return [*blocks[:called], *late, *(block for block in blocks[called:] if block["type"] != "text")]
+def _is_thinking(block: JsonObject) -> bool:
+    return block["type"] in _SEALS
 
 
 def _sealed(block: Block) -> JsonObject | None:
@@ -195,10 +178,11 @@ def _sealed(block: Block) -> JsonObject | None:
     replay = block.replay if isinstance(block, ReasoningBlock) else None
     if not replay:
         return None
-    needed = _SEALS.get(str(replay.get("type")), ())
-    values = [replay.get(key) for key in needed]
-    whole = needed and type(replay.get("thinking", "")) is str and all(type(value) is str for value in values)
-    return replay if whole and values[-1] else None
+    needed = _SEALS.get(str(replay.get("type")))
+    if needed is None or type(replay.get("thinking", "")) is not str:
+        return None
+    text, seal = needed
+    return replay if text in replay and type(replay.get(seal)) is str and replay[seal] else None
 
 
 def _call(block: ToolCallBlock, label: str, profile: Profile, *, own: bool) -> JsonObject:
@@ -219,16 +203,14 @@ def _result(answer: ToolMessage, label: str, profile: Profile) -> tuple[JsonObje
     parts: list[JsonObject] = []
     moved: list[JsonObject] = []
     for block in answer.content:
-        if isinstance(block, TextBlock):
-            parts += _text_block(block, profile)
+        made = _block(block, profile)
+        if made is None:
             continue
-        made = _blocks(block, profile)
-        kinds = {part["type"] for part in made}
-        if kinds <= {"text"} or (profile.images_in_results and kinds <= _IN_RESULTS):
-            parts += made
+        if made["type"] == "text" or (profile.images_in_results and made["type"] in _IN_RESULTS):
+            parts.append(made)
         elif isinstance(block, OpaqueBlock):
             parts.append(_text(f"[{block.data.get('type')}: behind the results]"))
-            moved += made
+            moved.append(made)
     result: JsonObject = {"type": "tool_result", "tool_use_id": label}
     if answer.is_error and not any(part.get("type") == "text" for part in parts):
         parts.append(_text(NO_WORDS))
@@ -248,16 +230,16 @@ def _text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _blocks(block: Block, profile: Profile) -> list[JsonObject]:
-    """What a user says, or a result."""
+def _block(block: Block, profile: Profile) -> JsonObject | None:
+    """What a user says, or a result; None if that is nothing."""
     if isinstance(block, TextBlock):
         return _text_block(block, profile)
     made = _shown(block, profile) if isinstance(block, OpaqueBlock) else None
     if made is None or not isinstance(block, OpaqueBlock):
         words = in_words(block, profile)
-        return [_text(words)] if words else []
+        return _text(words) if words else None
     words = too_large(block, made, _MEDIA.get(made["type"]), profile)
-    return [_text(words) if words else made]
+    return _text(words) if words else made
 
 
 def _shown(block: OpaqueBlock, profile: Profile) -> JsonObject | None:
@@ -277,18 +259,18 @@ def _given_back(block: OpaqueBlock, profile: Profile) -> JsonObject | None:
     return original if _MEDIA.get(kind) is None or _MEDIA[kind] in profile.media else None
 
 
-def _spoken(block: Block, profile: Profile, asked: set[str], *, own: bool) -> list[JsonObject]:
+def _spoken(block: Block, profile: Profile, asked: set[str], *, own: bool, sealed: bool) -> JsonObject | None:
     """What an assistant says beside its calls. `asked`: the calls of the server's own tools that stand before it."""
     if isinstance(block, TextBlock):
         return _text_block(block, profile)
     if not isinstance(block, OpaqueBlock):
-        return []
+        return _sealed(block) if sealed else None
     original = original_of(block, profile)
     if original is None and own and "wire" not in block.data:
         original = block.data
     if original is not None and _is_servers(original, asked):
-        return [original]
-    return [_text(in_words(block, profile))]
+        return original
+    return _text(in_words(block, profile))
 
 
 def _is_servers(block: JsonObject, asked: set[str]) -> bool:
@@ -305,12 +287,12 @@ def _is_servers(block: JsonObject, asked: set[str]) -> bool:
     return True
 
 
-def _text_block(block: TextBlock, profile: Profile) -> list[JsonObject]:
+def _text_block(block: TextBlock, profile: Profile) -> JsonObject | None:
     text = sendable_text(block.text, profile)
     if not text or text.isspace():  # nothing blank in this dialect, whatever the profile says
-        return []
-    made: JsonObject = {"type": "text", "text": text}
-    return [made if block.shape is None else like(made, original_of(block, profile), ("text",))]
+        return None
+    made = _text(text)
+    return made if block.shape is None else like(made, original_of(block, profile), ("text",))
 
 
 def media_block(media: Media) -> JsonObject | None:

@@ -37,6 +37,8 @@ COMPUTED: Final = ("role", "content", "tool_calls", "tool_call_id", "reasoning_c
 """The keys of a message that rendering computes; others are its original's."""
 _CALL: Final = ("id", "function")
 _FUNCTION: Final = ("name", "arguments")
+_UNSAID: Final = (ToolCallBlock, ReasoningBlock)
+"""What stands beside the content of an answer, or nowhere."""
 _PLAIN: Final = ("type", "text")
 """The keys of a part that is nothing but text."""
 _MEDIA: Final[Mapping[str, MediaKind]] = {"image_url": "image", "input_audio": "audio", "file": "document"}
@@ -75,15 +77,16 @@ class _Writer(BaseWriter):
     def _add_input(self, message: UserMessage) -> None:
         original = original_of(message, self.profile)
         role = _role(message.role, self.profile)
-        say = _parts if role == "user" else _spoken
-        if parts := [part for block in message.content for part in say(block, self.profile)]:
+        say = _part if role == "user" else _spoken
+        if parts := [part for block in message.content if (part := say(block, self.profile)) is not None]:
             self._put(like({"role": role, "content": _content(parts, self.profile, original)}, original, COMPUTED))
 
     def _add_answer(
         self, message: ModelMessage, calls: tuple[ToolCallBlock, ...], answers: tuple[ToolMessage, ...]
     ) -> None:
         profile, original = self.profile, original_of(message, self.profile)
-        parts = [part for block in message.content for part in _beside_calls(block, profile)]
+        said = [block for block in message.content if not isinstance(block, _UNSAID)]
+        parts = [part for block in said if (part := _beside_calls(block, profile)) is not None]
         if original is not None and _is_aside(original) and profile.null_content:
             parts = []
         elif not parts and not calls:
@@ -101,12 +104,13 @@ class _Writer(BaseWriter):
             if made["content"] is None and "content" not in original:
                 del made["content"]
         self._put(made)
-        self._add_results(answers, ids)
+        if calls:
+            self._add_results(answers, ids)
 
     def _add_results(self, answers: tuple[ToolMessage, ...], ids: list[str]) -> None:
         moved: list[JsonObject] = []
         for answer, label in zip(answers, ids, strict=True):
-            original = original_of(answer, self.profile)
+            original = original_of(answer, self.profile) if answer.shape else None
             parts, media = _result(answer, self.profile)
             content = _content(parts or [_text(NO_OUTPUT)], self.profile, original)
             made = {"role": "tool", "tool_call_id": label, "content": content}
@@ -123,7 +127,7 @@ class _Writer(BaseWriter):
             self._begun = True
             if self.profile.starts_with_user and role != "user":
                 self._begin()
-        if self._out and _merges(self._out[-1], message, self.profile):
+        if self._out and self._out[-1]["role"] == role and _merges(self._out[-1], message, self.profile):
             self._out[-1] = _merged(self._out[-1], message, self.profile)
         else:
             self._out.append(message)
@@ -167,10 +171,8 @@ def _content(parts: list[JsonObject], profile: Profile, original: JsonObject | N
 
 
 def _merges(last: JsonObject, message: JsonObject, profile: Profile) -> bool:
-    """Whether two messages become one. Two speakers of different names stay two, unless the roles must alternate."""
-    if not profile.merge or last["role"] != message["role"]:
-        return False
-    return profile.starts_with_user or last.get("name") == message.get("name")
+    """Whether two messages of one role become one. Two speakers stay two, unless the roles must alternate."""
+    return profile.merge and (profile.starts_with_user or last.get("name") == message.get("name"))
 
 
 def _merged(last: JsonObject, message: JsonObject, profile: Profile) -> JsonObject:
@@ -197,7 +199,7 @@ def _call(block: ToolCallBlock, label: str, profile: Profile, *, own: bool) -> J
     made: JsonObject = {"id": label, "type": "function", "function": {"name": name, "arguments": arguments}}
     if own and block.replay:
         made |= {key: value for key, value in block.replay.items() if key not in made}
-    original = original_of(block, profile)
+    original = original_of(block, profile) if block.shape else None
     if original is None:
         return made
     custom = original.get("custom")
@@ -216,13 +218,13 @@ def _text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _parts(block: Block, profile: Profile) -> list[JsonObject]:
-    """What a user says, or a result."""
+def _part(block: Block, profile: Profile) -> JsonObject | None:
+    """What a user says, or a result; None if that is nothing."""
     part = _shown(block, profile) if isinstance(block, OpaqueBlock) else None
     if part is None or not isinstance(block, OpaqueBlock):
         return _spoken(block, profile)
     words = too_large(block, part, _MEDIA.get(part["type"]), profile)
-    return [_text(words) if words else part]
+    return _text(words) if words else part
 
 
 def _shown(block: OpaqueBlock, profile: Profile) -> JsonObject | None:
@@ -234,17 +236,15 @@ def _shown(block: OpaqueBlock, profile: Profile) -> JsonObject | None:
     return None if media is None else media_part(media)
 
 
-def _beside_calls(block: Block, profile: Profile) -> list[JsonObject]:
+def _beside_calls(block: Block, profile: Profile) -> JsonObject | None:
     """What an assistant says beside its calls and thoughts. It alone can refuse in a part of its own."""
-    if isinstance(block, (ToolCallBlock, ReasoningBlock)):
-        return []
     made = _spoken(block, profile)
     if isinstance(block, TextBlock) and block.shape is None:
         return made
     original = original_of(block, profile)
-    if original is None or original.get("type") != "refusal" or not made or not profile.text_parts:
+    if original is None or original.get("type") != "refusal" or made is None or not profile.text_parts:
         return made
-    return [like({"type": "refusal", "refusal": made[0]["text"]}, original, ("refusal",))]
+    return like({"type": "refusal", "refusal": made["text"]}, original, ("refusal",))
 
 
 def _thoughts(message: ModelMessage, profile: Profile) -> str:
@@ -254,22 +254,18 @@ def _thoughts(message: ModelMessage, profile: Profile) -> str:
     return "".join(block.text for block in message.content if isinstance(block, ReasoningBlock))
 
 
-def _spoken(block: Block, profile: Profile) -> list[JsonObject]:
+def _spoken(block: Block, profile: Profile) -> JsonObject | None:
     """What is said where there is text alone: by an assistant beside its calls, by the system."""
-    if isinstance(block, TextBlock):
-        return _text_part(block, profile)
-    words = in_words(block, profile)
-    return [_text(words)] if words else []
-
-
-def _text_part(block: TextBlock, profile: Profile) -> list[JsonObject]:
+    if not isinstance(block, TextBlock):
+        words = in_words(block, profile)
+        return _text(words) if words else None
     text = sendable_text(block.text, profile)
     if not text and not profile.verbatim:
-        return []
+        return None
     original = None if block.shape is None or not profile.text_parts else original_of(block, profile)
     if original is None or original.get("type") != "text":  # a refusal is text where nobody can refuse
-        return [{"type": "text", "text": text}]
-    return [like(_text(text), original, ("text",))]
+        return _text(text)
+    return like(_text(text), original, ("text",))
 
 
 def media_part(media: Media) -> JsonObject | None:
@@ -291,13 +287,12 @@ def _result(answer: ToolMessage, profile: Profile) -> tuple[list[JsonObject], li
     parts: list[JsonObject] = []
     moved: list[JsonObject] = []
     for block in answer.content:
-        if isinstance(block, TextBlock):
-            parts += _text_part(block, profile)
+        made = _part(block, profile)
+        if made is None:
             continue
-        made = _parts(block, profile)
-        if profile.images_in_results or all(part["type"] == "text" for part in made):
-            parts += made
+        if profile.images_in_results or made["type"] == "text":
+            parts.append(made)
         elif isinstance(block, OpaqueBlock):
             parts.append(_text(f"[{block.data.get('type')}: in the next user message]"))
-            moved += made
+            moved.append(made)
     return parts, moved

@@ -86,8 +86,7 @@ class _Writer(BaseWriter):
     _begun: bool = False
 
     def _add_input(self, message: UserMessage) -> None:
-        parts = [part for block in message.content for part in _parts(block, self.profile)]
-        if parts:
+        if parts := [part for block in message.content if (part := _part(block, self.profile)) is not None]:
             original = original_of(message, self.profile)
             made = {"role": _role(message.role, self.profile), "content": _content(parts, original, "content")}
             self._put(_without_id(like(made, original, MESSAGE), self.profile, reasoned=True))
@@ -99,6 +98,12 @@ class _Writer(BaseWriter):
         given = [_form_of_pair(call, answer, self.profile) for call, answer in zip(calls, answers, strict=True)]
         for item in _answer(message, ids, given, self.profile):
             self._put(item)
+        if calls:
+            self._add_results(calls, answers, ids, given)
+
+    def _add_results(
+        self, calls: tuple[ToolCallBlock, ...], answers: tuple[ToolMessage, ...], ids: list[str], given: list[str]
+    ) -> None:
         moved: list[JsonObject] = []
         for call, answer, label, kind in zip(calls, answers, ids, given, strict=True):
             made, media = _output(answer, label, ANSWERS[kind], self.profile)
@@ -156,16 +161,16 @@ def _text(text: str) -> JsonObject:
     return {"type": "input_text", "text": text}
 
 
-def _parts(block: Block, profile: Profile) -> list[JsonObject]:
-    """What a user says, or a result."""
+def _part(block: Block, profile: Profile) -> JsonObject | None:
+    """What a user says, or a result; None if that is nothing."""
     if isinstance(block, TextBlock):
         return _text_part(block, profile)
     part = _shown(block, profile) if isinstance(block, OpaqueBlock) else None
     if part is None or not isinstance(block, OpaqueBlock):
         words = in_words(block, profile)
-        return [_text(words)] if words else []
+        return _text(words) if words else None
     words = too_large(block, part, _MEDIA.get(part["type"]), profile)
-    return [_text(words) if words else part]
+    return _text(words) if words else part
 
 
 def _shown(block: OpaqueBlock, profile: Profile) -> JsonObject | None:
@@ -177,12 +182,12 @@ def _shown(block: OpaqueBlock, profile: Profile) -> JsonObject | None:
     return None if media is None else media_part(media)
 
 
-def _text_part(block: TextBlock, profile: Profile) -> list[JsonObject]:
+def _text_part(block: TextBlock, profile: Profile) -> JsonObject | None:
     text = sendable_text(block.text, profile)
     if not text and not profile.verbatim:
-        return []
+        return None
     part = _text(text)
-    return [part if block.shape is None else like(part, original_of(block, profile), ("type", "text"))]
+    return part if block.shape is None else like(part, original_of(block, profile), ("type", "text"))
 
 
 def media_part(media: Media) -> JsonObject | None:
@@ -205,38 +210,28 @@ def _answer(message: ModelMessage, ids: list[str], given: list[str], profile: Pr
     Servers that make Chat messages of the items (which want a user first) have no place for text behind a call.
     """
     own = is_own(message, profile)
-    seals = [_sealed(block) if own else None for block in message.content]
-    items = _items(message, ids, given, profile, seals, own=own)
-    if any(seals) and not any(map(_is_reasoning, items)):  # nothing followed it: all of it stays behind
-        return _items(message, ids, given, profile, [None] * len(seals), own=own)
+    sealed = own and any(map(_sealed, message.content))
+    items = _items(message, ids, given, profile, own=own, sealed=sealed)
+    if sealed and not any(map(_is_reasoning, items)):  # nothing followed it: all of it stays behind
+        return _items(message, ids, given, profile, own=own, sealed=False)
     return items
 
 
 def _items(
-    message: ModelMessage,
-    ids: list[str],
-    given: list[str],
-    profile: Profile,
-    seals: list[JsonObject | None],
-    *,
-    own: bool,
+    message: ModelMessage, ids: list[str], given: list[str], profile: Profile, *, own: bool, sealed: bool
 ) -> list[JsonObject]:
-    reasoned = any(seals)
-    labelled = iter(zip(ids, given, strict=True))
-    in_place = (reasoned or (own and profile.verbatim)) and not profile.starts_with_user
-    spoken: list[JsonObject] = []
-    called: list[JsonObject] = []
-    for block, sealed in zip(message.content, seals, strict=True):
+    labelled = zip(ids, given, strict=True)
+    in_place = (sealed or (own and profile.verbatim)) and not profile.starts_with_user
+    items: list[JsonObject] = []
+    behind: list[JsonObject] = []
+    for block in message.content:
         if isinstance(block, ToolCallBlock):
             label, kind = next(labelled)
             made = _call(block, label, kind, profile, own=own)
-            (spoken if in_place else called).append(_without_id(made, profile, reasoned=reasoned))
-        elif isinstance(block, ReasoningBlock):
-            if sealed is not None:
-                spoken.append(sealed)
-        else:
-            spoken += [_without_id(item, profile, reasoned=reasoned) for item in _spoken(block, profile, own=own)]
-    items = spoken + called
+            (items if in_place else behind).append(_without_id(made, profile, reasoned=sealed))
+        elif (said := _spoken(block, profile, own=own, sealed=sealed)) is not None:
+            items.append(_without_id(said, profile, reasoned=sealed))
+    items += behind
     while items and _is_reasoning(items[-1]):
         items.pop()
     return items
@@ -268,24 +263,24 @@ def _without_id(item: JsonObject, profile: Profile, *, reasoned: bool) -> JsonOb
     return {key: value for key, value in item.items() if key != "id"}
 
 
-def _spoken(block: Block, profile: Profile, *, own: bool) -> list[JsonObject]:
-    """The item of what an assistant says beside its calls."""
+def _spoken(block: Block, profile: Profile, *, own: bool, sealed: bool) -> JsonObject | None:
+    """The item of what an assistant says and thinks beside its calls."""
     if isinstance(block, TextBlock):
         text = sendable_text(block.text, profile)
         if not text and not profile.verbatim:
-            return []
+            return None
         original = None if block.shape is None else original_of(block, profile)
         if original is None or "role" not in original:  # a part of somebody's message
-            return [{"role": "assistant", "content": text}]
-        return [_as_it_was(original, text)]
+            return {"role": "assistant", "content": text}
+        return _as_it_was(original, text)
     if not isinstance(block, OpaqueBlock):
-        return []
+        return _sealed(block) if sealed else None
     original = original_of(block, profile)
     if original is None and own and "wire" not in block.data:
         original = block.data
     if original is not None and _is_servers(original):
-        return [original]
-    return [{"role": "assistant", "content": in_words(block, profile)}]
+        return original
+    return {"role": "assistant", "content": in_words(block, profile)}
 
 
 def _is_servers(item: JsonObject) -> bool:
@@ -309,9 +304,11 @@ def _is_sound(part: Any) -> bool:  # noqa: ANN401 - not looked at yet
 
 def _form_of_pair(call: ToolCallBlock, answer: ToolMessage, profile: Profile) -> str:
     """The type of the item of `call`: that of a special tool only if both the call and its answer are of it."""
-    asked, told = original_of(call, profile), original_of(answer, profile)
-    kind = str(asked.get("type")) if asked else ""
-    return kind if told is not None and ANSWERS.get(kind) == told.get("type") else "function_call"
+    asked = original_of(call, profile)
+    if asked is None:
+        return "function_call"
+    told, kind = original_of(answer, profile), str(asked.get("type"))
+    return kind if told is not None and kind in ANSWERS and ANSWERS[kind] == told.get("type") else "function_call"
 
 
 def _call(block: ToolCallBlock, label: str, kind: str, profile: Profile, *, own: bool) -> JsonObject:
@@ -349,15 +346,13 @@ def _output(answer: ToolMessage, label: str, kind: str, profile: Profile) -> tup
     parts: list[JsonObject] = []
     moved: list[JsonObject] = []
     for block in answer.content:
-        if isinstance(block, TextBlock):
-            parts += _text_part(block, profile)
+        made = _part(block, profile)
+        if made is None:
             continue
-        made = _parts(block, profile)
-        kinds = {part["type"] for part in made}
-        if kinds <= {"input_text"} or (profile.images_in_results and "input_audio" not in kinds):
-            parts += made
+        if made["type"] == "input_text" or (profile.images_in_results and made["type"] != "input_audio"):
+            parts.append(made)
         elif isinstance(block, OpaqueBlock):
             parts.append(_text(f"[{block.data.get('type')}: in the next user message]"))
-            moved += made
+            moved.append(made)
     output = _content(parts or [_text(NO_OUTPUT)], original, "output")
     return like({"type": kind, "call_id": label, "output": output}, original, OUTPUT), moved

@@ -13,6 +13,7 @@ from quiesce.protocol.events import (
     ModelMessage,
     OpaqueBlock,
     ReasoningBlock,
+    Shape,
     TextBlock,
     ToolCallBlock,
     ToolMessage,
@@ -311,6 +312,17 @@ def test_what_a_user_said_in_the_mouth_of_the_assistant_is_an_item_of_the_assist
     assert dialect.problems(sent, RESPONSES) == []
 
 
+@pytest.mark.parametrize("asked", [None, {"type": "shell"}], ids=["plain call", "call of no known type"])
+def test_a_result_that_remembers_an_object_of_no_type_answers_a_function_call(asked):
+    def shape(original):
+        return Shape(("wire",), {"wire": {"provider": RESPONSES.provider, "object": original}})
+
+    answered = evolve(result(TextBlock("x")), shape=shape({"note": 1}))
+    sent = render(RESPONSES, GO, answer(call(shape=asked and shape(asked))), answered)
+    assert [item.get("type") for item in sent[1:]] == ["function_call", "function_call_output"]
+    assert DIALECTS["responses"].problems(sent, RESPONSES) == []
+
+
 @pytest.mark.parametrize("name", ["", " ", "a b", 5])
 @pytest.mark.parametrize("kind", ["function_call", "custom_tool_call", "computer_call"])
 def test_an_output_that_names_no_tool_that_is_taken_names_that_of_its_call(kind, name):
@@ -518,9 +530,9 @@ def written(monkeypatch):
 
         monkeypatch.setattr(dialect.Renderer, "_writer", Counting)
 
-    def clean(exchange):
-        seen["cleaned"] += [exchange.message, *exchange.answers]
-        return cleaned(exchange)
+    def clean(messages):
+        seen["cleaned"] += messages
+        return cleaned(messages)
 
     monkeypatch.setattr(rendering, "cleaned", clean)
     return seen
