@@ -41,7 +41,7 @@ from quiesce.actors.kernel import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 Figures = dict[str, float]
 """What was measured -> seconds for one of it; bytes in rows of memory, seconds late in rows of fairness."""
@@ -403,6 +403,7 @@ def measure_limits(size: Size) -> Figures:
         _measure_deque(figures, size.messages)
         _measure_hand_over(figures, size.messages // 5)
         asyncio.run(_measure_asyncio_queue(figures, size.messages))
+        trio.run(_measure_bare_ask, figures, size.messages)
         trio.run(_measure_trio, figures, size.messages)
     return figures
 
@@ -435,6 +436,26 @@ def _measure_hand_over(figures: Figures, count: int) -> None:
             there.put(number)
             back.get()
     server.join()
+
+
+class _Bare:
+    """An answer that is there, and can be awaited."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __await__(self) -> Generator[None, None, int]:
+        return self.value
+        yield
+
+
+async def _measure_bare_ask(figures: Figures, count: int) -> None:
+    """A handler called and its answer awaited: an ask without an actor, a context, a cancellation or an error."""
+    with Watch(figures, "limit bare ask", count):
+        for number in range(count):
+            await _Bare(_handle(number))
 
 
 async def _measure_asyncio_queue(figures: Figures, count: int) -> None:
