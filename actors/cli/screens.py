@@ -225,9 +225,7 @@ class LiveScreen(_Quiet):
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        self._live = Live(
-            console=self._console, transient=True, refresh_per_second=_FRAMES_PER_SECOND, get_renderable=self._below
-        )
+        self._live = Live(self, console=self._console, transient=True, refresh_per_second=_FRAMES_PER_SECOND)
         self._live.start()
         return self
 
@@ -276,14 +274,15 @@ class LiveScreen(_Quiet):
         self._print(Text(words, style))
 
     def _end_line(self) -> None:
-        if self._line:
-            self._print(Text(self._line))
-            self._line = ""
+        line, self._line = self._line, ""  # first, or printing draws it below once more
+        if line:
+            self._print(Text(line))
 
     def _print(self, line: Text) -> None:
         self._console.print(line, soft_wrap=True)
 
-    def _below(self) -> RenderableType:
+    def __rich__(self) -> RenderableType:
+        """What stands below. Rich asks at each print: a copy made at the last frame would show what is over."""
         busy = [] if self._busy is None else [self._busy]
         # A paragraph may be longer than the screen, of which Rich would show the beginning, and then stand still.
         calls: list[RenderableType] = [*self._running.values(), *self._waiting]

@@ -356,12 +356,26 @@ def test_on_a_terminal_text_and_calls_scroll_by_in_their_order_and_the_cursor_co
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")
 
 
+def test_what_has_scrolled_by_is_not_drawn_below_again():
+    written = io.StringIO()
+    with LiveScreen(Console(file=written, width=60, height=6, force_terminal=True)) as screen:
+        screen.busy("thinking")
+        screen.text("The end.")
+        screen._live.refresh()  # a frame, which shows both
+        screen.busy("")
+        screen.note("A note.")
+        screen.note("Another.")
+    after = written.getvalue()[written.getvalue().index("A note.") :]
+    assert "The end." not in after
+    assert "thinking" not in after
+
+
 def test_of_a_paragraph_that_is_longer_than_the_screen_the_end_is_in_view():
     console = Console(file=io.StringIO(), width=20, height=6, force_terminal=True)
     screen = LiveScreen(console)
     screen.text(" ".join(f"word{number}" for number in range(100)))
     with console.capture() as shown:
-        console.print(screen._below())
+        console.print(screen)
     lines = shown.get().splitlines()
     assert len(lines) < 6
     assert "word99" in lines[-1]
@@ -374,7 +388,7 @@ def test_calls_that_wait_stand_still_below_those_that_run():
     for running, waiting, shown in ((calls[:1], calls[1:2], "tool1  waits"), (calls[:1], calls[1:], "2 calls wait")):
         screen.calls(running, waiting)
         with console.capture() as seen:
-            console.print(screen._below())
+            console.print(screen)
         first, second = seen.get().splitlines()
         assert "tool0" in first
         assert shown in second
