@@ -1,8 +1,9 @@
 """The kernel beside Pykka: messages, asks, life and memory of actors; and what Trio and asyncio allow at most.
 
-Each side runs in a process of its own, several times in turn with the others. A run takes the best of many short
-rounds, which keeps out what else the machine does; the figures are medians of the runs. A row of the table that has a
-target says how many times faster than Pykka the kernel has to be.
+Each side runs in a process of its own, several times in turn with the others. A run takes the best of some rounds,
+which keeps out what else the machine does; a round is long enough for the processor's caches to be warm in most of it.
+The figures are medians of the runs. A row of the table that has a target says how many times faster than Pykka the
+kernel has to be.
 """
 
 # ruff: noqa: ANN401  # messages and their answers may be anything
@@ -63,7 +64,7 @@ class Size:
         return Size(self.messages // 5, self.lives // 10, self.crowd // 50, 0, self.rounds)
 
 
-FULL = Size(messages=5_000, lives=300, crowd=20_000, flood=1_000_000, rounds=10)
+FULL = Size(messages=25_000, lives=2_000, crowd=20_000, flood=1_000_000, rounds=5)
 QUICK = Size(messages=5_000, lives=300, crowd=5_000, flood=200_000, rounds=2)
 RING = 100
 THREADS = 10
