@@ -78,7 +78,7 @@ __all__ = [
     "tool",
 ]
 
-__getattr__ = importing(
+__getattr__, __dir__ = importing(
     __name__,
     {
         "quiesce.actors.agent": ("Agent",),

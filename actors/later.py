@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +12,22 @@ if TYPE_CHECKING:
 __all__ = ["importing"]
 
 
-def importing(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of `package` that imports a module when one of its `names` (module -> names) is asked for.
+def importing(package: str, names: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of `package`, where a module is imported when one of its names is asked for.
 
-    Type checkers need the same imports under `TYPE_CHECKING`. The function raises `AttributeError` for any other name.
+    `names` is module -> names. Type checkers need the same imports under `TYPE_CHECKING`. Any other name raises
+    `AttributeError`.
     """
     modules = {name: module for module, found in names.items() for name in found}
+    home = vars(sys.modules[package])
 
     def __getattr__(name: str) -> Any:  # noqa: ANN401, N807 - whatever it is called; what Python calls it
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(modules[name]), name)
+        home[name] = getattr(import_module(modules[name]), name)  # where Python finds it without asking again
+        return home[name]
 
-    return __getattr__
+    def __dir__() -> list[str]:  # noqa: N807 - what Python calls it
+        return sorted({*home, *modules})
+
+    return __getattr__, __dir__

@@ -108,6 +108,12 @@ def test_what_is_imported_later_is_the_same_as_what_type_checkers_see(package):
     assert seen == {(name, module) for module, names in ast.literal_eval(table).items() for name in names}
 
 
+@pytest.mark.parametrize("package", ["quiesce.actors", "quiesce.actors.models"])
+def test_dir_shows_also_what_nobody_has_asked_for_yet(package):
+    script = f"import {package} as package; print(sorted(set(package.__all__) - set(dir(package))))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
 def test_a_name_that_a_package_does_not_have_is_an_error_like_any_other():
     with pytest.raises(AttributeError, match=r"module 'quiesce\.actors' has no attribute 'Runtme'"):
         quiesce.actors.Runtme  # noqa: B018 - asking is the point

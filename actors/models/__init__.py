@@ -29,7 +29,7 @@ __all__ = [
     "say",
 ]
 
-__getattr__ = importing(
+__getattr__, __dir__ = importing(
     __name__,
     {
         "quiesce.actors.models.anthropic": ("AnthropicModel",),
