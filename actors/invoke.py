@@ -18,18 +18,18 @@ run, would do so silently.) Processes default to the number of processors.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from enum import Enum
 from functools import partial
+from logging import WARNING
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import trio
 from attrs import Factory, frozen
 
 from quiesce.actors.isolation import WorkerError, run_in_process
-from quiesce.actors.kernel.log import configured_structlog
+from quiesce.actors.log import Log
 from quiesce.actors.results import error_text, raised_outcome, to_outcome
 from quiesce.actors.watchdog import watchdog
 from quiesce.protocol.outcome import ToolOutcome, failure
@@ -263,20 +263,13 @@ _TIMED_OUT: Final = (
 _NOT_STARTED: Final = "The call was cancelled before the tool was started, so it had no effect."
 _ABORTED: Final = "The call was cancelled while the tool was running. It may have had effects."
 
-_standard_log = logging.getLogger("quiesce.tools")
-_standard_log.addHandler(logging.NullHandler())
+_log: Final = Log("quiesce.tools")
 
 
 def _warn(call: ToolInvocation, state: _State) -> None:
-    """Say that a body does not end. Silent until the host configures structlog or the standard `logging`."""
+    """Say that a body does not end."""
     facts = {"session": call.session_id, "tool": call.name, "call": call.call_id, "cause": state.value}
-    try:
-        if (structlog := configured_structlog()) is not None:
-            structlog.get_logger("quiesce.tools").warning(_STILL_RUNNING, **facts)
-        else:
-            _standard_log.warning("%s %s", _STILL_RUNNING, facts)
-    except Exception:  # noqa: BLE001, S110 - a host's log processor that raises must not end the Trio run
-        pass
+    _log.write(WARNING, _STILL_RUNNING, **facts)
 
 
 _STILL_RUNNING: Final = "tool body was stopped and has not ended"

@@ -47,10 +47,14 @@ def test_the_protocol_does_no_io_and_knows_no_actors(module):
         assert not _within(names, forbidden)
 
 
+def test_the_log_that_all_share_knows_none_of_them():
+    assert not _within(_imports("quiesce.actors.log"), "quiesce")
+
+
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("quiesce.actors.kernel")])
 def test_the_kernel_knows_nothing_of_agents(module):
     names = _within(_imports(module), "quiesce")
-    assert names <= _within(names, "quiesce.actors.kernel") | {"quiesce.protocol.message"}
+    assert names <= _within(names, "quiesce.actors.kernel") | {"quiesce.actors.log", "quiesce.protocol.message"}
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -22,10 +22,10 @@ from attrs import frozen
 from pykka import ActorDeadError
 
 from quiesce.actors.kernel import ChildSpec, TrioActor, receive
+from quiesce.actors.log import Log
 from quiesce.actors.mcp.content import result_of
 from quiesce.actors.mcp.errors import LinkLost, McpConnectError, reason_of
 from quiesce.actors.mcp.listing import offered
-from quiesce.actors.mcp.log import note
 from quiesce.actors.mcp.server import MISSING_EXTRA
 from quiesce.actors.results import Result
 from quiesce.protocol.errors import InvalidInput
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CallTool", "CancelCall", "McpActor", "ReadTools", "mcp_spec"]
 
+_log: Final = Log("quiesce.mcp")
 _chance: Final = random.Random()  # noqa: S311 - spreads reconnects over time
 
 
@@ -156,7 +157,7 @@ class McpActor(TrioActor):
 
     def _up(self, link: Link, listed: tuple[JsonObject, ...]) -> None:
         self._link, self._up_since = link, trio.current_time()
-        note(INFO, "mcp_connected", server=self._server.name, tools=len(listed))
+        _log.write(INFO, "mcp_connected", server=self._server.name, tools=len(listed))
         self._take(listed)
         self._came_up.set()
         self._tried.set()
@@ -169,7 +170,7 @@ class McpActor(TrioActor):
     def _failed(self, failure: McpConnectError, pause: float) -> None:
         event = "mcp_connect_failed" if self._up_since is None else "mcp_connection_lost"
         why = str(failure).partition("\n")[0]  # its last words may be anything
-        note(WARNING, event, server=self._server.name, reason=why, retry_in=round(pause, 3))
+        _log.write(WARNING, event, server=self._server.name, reason=why, retry_in=round(pause, 3))
         if not self._tools:
             self._failure = failure
         self._tried.set()
@@ -193,7 +194,7 @@ class McpActor(TrioActor):
         self._tools, problems = offered(self._server, listed, partial(_call, self.actor_ref))
         taken = [f"there is a tool {name!r} already" for name in self._offer(self._tools)]
         for problem in (*problems, *taken):
-            note(WARNING, "mcp_tool_left_out", server=self._server.name, problem=problem)
+            _log.write(WARNING, "mcp_tool_left_out", server=self._server.name, problem=problem)
         self._failure = InvalidInput(f"MCP server {self._server.name!r}: {taken[0]}") if taken else None
 
     def _list_again(self) -> None:
@@ -216,10 +217,10 @@ class McpActor(TrioActor):
             with trio.fail_after(self._server.connect_timeout):
                 listed = await link.list_tools()
         except Exception as error:  # noqa: BLE001 - whatever goes wrong, the old tools stay on offer
-            note(WARNING, "mcp_listing_failed", server=self._server.name, reason=reason_of(error))
+            _log.write(WARNING, "mcp_listing_failed", server=self._server.name, reason=reason_of(error))
             return
         if link is self._link:
-            note(INFO, "mcp_tools_changed", server=self._server.name, tools=len(listed))
+            _log.write(INFO, "mcp_tools_changed", server=self._server.name, tools=len(listed))
             self._take(listed)
 
     # --- calls -------------------------------------------------------------------------------------------------

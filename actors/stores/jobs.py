@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from logging import ERROR
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
 from attrs import frozen
 
+from quiesce.actors.log import Log
 from quiesce.protocol.errors import StoreError
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ __all__ = ["Job", "NotOpen", "Settled", "deliver", "refuse"]
 Done: TypeAlias = Callable[[Any, Exception | None], None]
 """Takes the result of the work and None, or None and the error."""
 
-_log = logging.getLogger("quiesce.stores")
-_log.addHandler(logging.NullHandler())
+_log: Final = Log("quiesce.stores")
 
 
 class NotOpen(StoreError):  # noqa: N818 - named for what happened
@@ -69,5 +69,5 @@ def _tell(items: Iterable[Settled]) -> None:
     for item in items:
         try:
             item.job.done(item.value, item.error)
-        except Exception:  # noqa: BLE001 - raised into Trio it would end the run; those behind it would not be told
-            _log.exception("a callback of a store raised")
+        except Exception as error:  # noqa: BLE001 - raised into Trio it would end the run; those behind it would not be told
+            _log.write(ERROR, "store_callback_failed", exc_info=error)

@@ -240,7 +240,7 @@ async def test_a_crash_reaches_the_standard_log(caplog):
         await crash_one()
     (record,) = caplog.records
     assert record.name == "quiesce.kernel"
-    assert record.getMessage() == "actor_crashed"
+    assert record.getMessage() == f"actor_crashed actor={record.actor!r} incarnation=1"
     assert record.actor.startswith("Fragile (")
     assert isinstance(record.exc_info[1], ValueError)
 

@@ -153,7 +153,7 @@ class Told(logging.Handler):
         self._came = trio.Event()
 
     def emit(self, record):
-        self.events.append(record.args[0])
+        self.events.append(record.getMessage().split()[0])
         self._came.set()
         self._came = trio.Event()
 
