@@ -15,6 +15,7 @@ every round. So a label alone binds nothing; the order does too:
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
 
 from attrs import define, frozen
@@ -67,17 +68,17 @@ class Pairs(Generic[P]):
 def pair(items: Iterable[Asked[P] | Given[P]]) -> Pairs[P]:
     """The pairs among `items`, which stand in the order of the messages. See the module for the rules."""
     slots: list[_Slot[P]] = []
-    latest: dict[str, list[_Slot[P]]] = {}  # label -> its calls in the latest batch that uses it
+    free: dict[str, deque[_Slot[P]]] = {}  # label -> the calls without answer in its latest batch
     leftovers: list[Leftover[P]] = []
     for item in items:
         if isinstance(item, Asked):
             batch = [(label, _Slot(place)) for place, label in item.calls]
             slots += [slot for _, slot in batch]
-            latest |= _by_label(batch)
-        elif (slot := _first_free(latest.get(item.label, ()))) is not None:
-            slot.answer, slot.is_free = item.place, False
+            free |= _by_label(batch)
+        elif waiting := free.get(item.label):
+            waiting.popleft().answer = item.place
         else:
-            leftovers.append(Leftover(item.place, item.label, "duplicate" if item.label in latest else "orphan"))
+            leftovers.append(Leftover(item.place, item.label, "duplicate" if item.label in free else "orphan"))
     return Pairs(tuple((slot.call, slot.answer) for slot in slots), tuple(leftovers))
 
 
@@ -87,15 +88,10 @@ class _Slot(Generic[P]):
 
     call: P
     answer: P | None = None
-    is_free: bool = True
 
 
-def _by_label(batch: Iterable[tuple[str, _Slot[P]]]) -> dict[str, list[_Slot[P]]]:
-    found: dict[str, list[_Slot[P]]] = {}
+def _by_label(batch: Iterable[tuple[str, _Slot[P]]]) -> dict[str, deque[_Slot[P]]]:
+    found: dict[str, deque[_Slot[P]]] = {}
     for label, slot in batch:
-        found.setdefault(label, []).append(slot)
+        found.setdefault(label, deque()).append(slot)
     return found
-
-
-def _first_free(slots: Iterable[_Slot[P]]) -> _Slot[P] | None:
-    return next((slot for slot in slots if slot.is_free), None)

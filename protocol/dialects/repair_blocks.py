@@ -7,7 +7,7 @@ side by side become one. Each pass gives back the very objects that it has nothi
 
 from __future__ import annotations
 
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import Factory, define, frozen
@@ -225,8 +225,9 @@ class _Pairing:
         """The results of the calls before: those that stand in message `at`, in their order, then all others; notes."""
         placed = [(call, self.answers.get(call)) for call in self.calls]
         here = sorted(place for _, place in placed if place is not None and place[0] == at)
+        leading = sum(1 for _ in takewhile(_is_result, self.pieces[at].blocks)) if here else 0
         for place in here:
-            if not all(map(_is_result, self.pieces[at].blocks[: place[1]])):
+            if place[1] > leading:
                 self._tell(place, "moved", f"the result of call {self._label(place)} moved to the start of its message")
         brought = [self._brought(call, place) for call, place in placed if place is None or place[0] != at]
         due = [*map(self._block, here), *brought, *self.notes]

@@ -8,6 +8,7 @@ part a call from its result, behind the batch.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import Factory, define, evolve, frozen
@@ -94,7 +95,6 @@ class _Repair:
     answers: dict[_Place, int] = Factory(dict)
     """Call -> index of its result."""
     leftovers: dict[int, Leftover[_Place]] = Factory(dict)
-    spans: list[_Span] = Factory(list)
     moved: set[int] = Factory(set)
     """Results that come to stand elsewhere."""
     changes: list[tuple[int, Change]] = Factory(list)
@@ -102,12 +102,13 @@ class _Repair:
     def run(self) -> tuple[list[Thing], list[Change]]:
         """The repaired list, and what was done."""
         self._pair()
-        self.spans = [self._span(batch) for batch in self.batches]
+        spans = self._find_spans()
         behind: dict[int, list[Thing]] = {}
-        for batch, span in zip(self.batches, self.spans, strict=True):
+        for batch, span in zip(self.batches, spans, strict=True):
             behind.setdefault(span.last, []).extend(item for call in batch for item in self._brought(call, span))
+        inside = _joined(spans)
         for index in self.leftovers:
-            behind.setdefault(self._out_of_batches(index), []).append(self._note(index))
+            behind.setdefault(_out_of(inside, index), []).append(self._note(index))
         out: list[Thing] = []
         for index, item in enumerate(self.items):
             if index not in self.moved and index not in self.leftovers:
@@ -129,15 +130,16 @@ class _Repair:
             if (key := self.forms.key_of(item)) is not None:
                 yield Given((index, 0), key)
 
-    def _span(self, batch: tuple[_Call, ...]) -> _Span:
+    def _find_spans(self) -> list[_Span]:
+        walls = [index for index, item in enumerate(self.items) if self.forms.is_wall(item)]
+        walls.append(len(self.items))
+        return [self._span(batch, walls) for batch in self.batches]
+
+    def _span(self, batch: tuple[_Call, ...], walls: list[int]) -> _Span:
         end = batch[-1].place[0]
-        own = {self.answers[call.place] for call in batch if call.place in self.answers}
-        last = end
-        for index in range(end + 1, max(own, default=end) + 1):
-            if self.forms.is_wall(self.items[index]):
-                break
-            last = index if index in own else last
-        return _Span(end, last)
+        wall = walls[bisect_right(walls, end)]
+        own = (self.answers.get(call.place, end) for call in batch)
+        return _Span(end, max([end, *(index for index in own if index < wall)]))
 
     def _brought(self, call: _Call, span: _Span) -> Iterator[Thing]:
         """The result of `call`, if there is none or it has to come from elsewhere."""
@@ -154,12 +156,6 @@ class _Repair:
             )
             yield self.items[index]
 
-    def _out_of_batches(self, index: int) -> int:
-        """Where a note for the result at `index` parts no call from its result."""
-        while (last := max((span.last for span in self.spans if span.end < index < span.last), default=index)) > index:
-            index = last
-        return index
-
     def _note(self, index: int) -> Thing:
         item, why = self.items[index], self.leftovers[index].why
         label = item.get(self.forms.label_key)
@@ -172,6 +168,23 @@ class _Repair:
 
     def _tell(self, at: Path, change: Change) -> None:
         self.changes.append((next(step for step in at if isinstance(step, int)), change))
+
+
+def _joined(spans: list[_Span]) -> list[_Span]:
+    """Those that run into each other as one, in their order."""
+    found: list[_Span] = []
+    for span in sorted(spans, key=lambda span: span.end):
+        if found and span.end < found[-1].last:
+            found[-1] = _Span(found[-1].end, max(found[-1].last, span.last))
+        else:
+            found.append(span)
+    return found
+
+
+def _out_of(spans: list[_Span], index: int) -> int:
+    """Where a note for the result at `index` parts no call from its result."""
+    at = bisect_left(spans, index, key=lambda span: span.end)
+    return max(index, spans[at - 1].last) if at else index
 
 
 # --- Chat --------------------------------------------------------------------------------------------------------

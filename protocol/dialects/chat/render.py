@@ -176,7 +176,7 @@ def _merges(last: JsonObject, message: JsonObject, profile: Profile) -> bool:
 
 
 def _merged(last: JsonObject, message: JsonObject, profile: Profile) -> JsonObject:
-    parts = [part for content in (last.get("content"), message.get("content")) for part in _as_parts(content)]
+    parts = [*_as_parts(last.get("content")), *_as_parts(message.get("content"))]
     merged = {**last, **message, "content": _content(parts, profile, None)}
     thoughts = [item["reasoning_content"] for item in (last, message) if "reasoning_content" in item]
     return {**merged, "reasoning_content": "\n\n".join(thoughts)} if len(thoughts) > 1 else merged

@@ -123,7 +123,7 @@ class _Writer(BaseWriter):
         if role and self.profile.merge and self._out and self._out[-1].get("role") == role:
             last = self._out[-1]
             kind = "output_text" if role == "assistant" else "input_text"
-            parts = [part for content in (last["content"], item["content"]) for part in _as_parts(content, kind)]
+            parts = [*_as_parts(last["content"], kind), *_as_parts(item["content"], kind)]
             self._out[-1] = {**last, "content": parts}
         else:
             self._out.append(item)
