@@ -19,8 +19,8 @@ __all__ = ["Log"]
 
 _METHODS: Final = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warning", logging.ERROR: "error"}
 """What any logger of structlog has, also one that takes no level."""
-_TAKEN: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
-"""What the standard `logging` calls its own in a record, and raises for."""
+_FORMATTED: Final = ("message", "asctime")
+"""What a formatter of the standard `logging` writes into a record."""
 
 
 def _configured_structlog() -> ModuleType | None:
@@ -64,10 +64,11 @@ class Log:
         error = fields.pop("exc_info", None)
         said = {name: value for name, value in fields.items() if value is not None}
         template = " ".join([event, *(f"{name}=%r" for name in said)])
-        self._standard.log(
-            level,
-            template,
-            *said.values(),
-            exc_info=error if isinstance(error, BaseException) else None,
-            extra={name: value for name, value in fields.items() if name not in _TAKEN},
+        caught = (type(error), error, error.__traceback__) if isinstance(error, BaseException) else None
+        path, line, function, _ = self._standard.findCaller(stacklevel=3)  # who called `write`
+        record = self._standard.makeRecord(
+            self._name, level, path, line, template, tuple(said.values()), caught, function
         )
+        for name in fields.keys() - vars(record).keys() - {*_FORMATTED}:  # `extra` raises for what a record has already
+            setattr(record, name, fields[name])
+        self._standard.handle(record)

@@ -122,8 +122,10 @@ def load_json(text: str | bytes) -> object:
         value: object = _decoded(text if isinstance(text, str) else str(text, "utf-8"))
     except UnicodeDecodeError as error:
         raise UnreadableLog(f"not UTF-8: {error.reason} at byte {error.start}") from error
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise UnreadableLog(f"not JSON: {error}") from error
+    except ValueError as error:  # a number, of which Python also says how a program may allow more digits
+        raise UnreadableLog(str(error).partition("; use ")[0]) from error
     except RecursionError as error:
         raise UnreadableLog("JSON that is nested too deeply") from error
     return value

@@ -136,7 +136,7 @@ class Drawing:
             "error": f"{reason.code or 'error'}: {reason.message}",
             "aborted": f"cause: {reason.cause}",
             "blocked": reason.message or "",
-            "interrupted": "its process ended before it did; it was closed afterwards",
+            "interrupted": "it was cut short, and closed afterwards",
             "forked": "it was open where this session was forked off",
         }.get(reason.kind, "")
         if words:

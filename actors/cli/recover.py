@@ -116,6 +116,8 @@ def _check_target(file: str, out: str, *, force: bool) -> None:
         raise Fault(f"{shown}: --out is the file itself, which is never touched; name another")
     if target.is_dir():
         raise Fault(f"{shown}: --out is a folder; name a file")
+    if target.exists() and not target.is_file():  # a device, a pipe: it would be replaced, and not written to
+        raise Fault(f"{shown}: --out is no file; name one, or - for standard output")
     if not target.parent.is_dir():
         raise Fault(f"{click.format_filename(target.parent)}: there is no such folder")
     if target.exists() and not force:

@@ -44,7 +44,7 @@ def construct(cell: ActorCell, factory: Callable[..., Any], args: tuple[Any, ...
     if getattr(actor, "_cell", None) is not cell:
         raise TypeError(
             f"{factory!r} made {actor!r}, which is no new TrioActor. "
-            "Did you forget to call super().__init__() in an actor's __init__()?"
+            "Did you forget to call super().__init__() in an actor's __init__(), before it makes other actors?"
         )
     return actor  # type: ignore[no-any-return]  # checked above
 

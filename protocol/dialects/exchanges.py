@@ -105,12 +105,12 @@ def _add_unlabelled(messages: Sequence[Visible], answers: dict[_Place, int]) -> 
     used = set(answers.values())
     for at, message in enumerate(messages):
         if isinstance(message, ModelMessage):
-            alone = [(at, index) for index in range(len(message.calls)) if (at, index) not in answers]
+            alone = [((at, index), call) for index, call in enumerate(message.calls) if (at, index) not in answers]
             free = [place for place in _run(messages, at + 1) if place not in used]
             answers |= {
-                call: result
-                for call, result in zip(alone, free, strict=False)
-                if not message.calls[call[1]].id or not _label(messages[result])
+                place: result
+                for (place, call), result in zip(alone, free, strict=False)
+                if not call.id or not _label(messages[result])
             }
 
 

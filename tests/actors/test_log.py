@@ -48,6 +48,28 @@ def test_a_field_with_a_name_of_the_standard_log_is_said_all_the_same(standard, 
     assert [record.getMessage() for record in standard.records] == [f"moved {name}='ann'"]
 
 
+def test_a_field_that_the_host_puts_into_its_records_is_the_hosts(standard, monkeypatch):
+    made = logging.getLogRecordFactory()
+
+    def factory(*args, **kwargs):
+        record = made(*args, **kwargs)
+        record.actor = "host"
+        return record
+
+    monkeypatch.setattr(logging, "_logRecordFactory", factory)
+    LOG.write(logging.INFO, "moved", actor="ann", steps=3)
+    (record,) = standard.records
+    assert (record.actor, record.steps, record.getMessage()) == ("host", 3, "moved actor='ann' steps=3")
+
+
+def test_a_record_says_where_it_comes_from(standard):
+    LOG.write(logging.INFO, "moved")
+    assert (standard.records[0].funcName, standard.records[0].filename) == (
+        "test_a_record_says_where_it_comes_from",
+        "test_log.py",
+    )
+
+
 def test_an_exception_keeps_its_traceback(standard):
     error = ValueError("boom")
     LOG.write(logging.ERROR, "failed", exc_info=error)

@@ -43,6 +43,8 @@ _PLAIN: Final = ("type", "text")
 """The keys of a part that is nothing but text."""
 _MEDIA: Final[Mapping[str, MediaKind]] = {"image": "image", "document": "document"}
 _IN_RESULTS: Final = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
+_USERS: Final = frozenset({*_MEDIA, "search_result"})
+"""What only a user's message may hold."""
 _SERVERS: Final = ("server_tool_use", "mcp_tool_use")
 _SERVER_ID: Final = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
 _SEALS: Final = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data", "data")}
@@ -276,7 +278,7 @@ def _spoken(block: Block, profile: Profile, asked: set[str], *, own: bool, seale
 def _is_servers(block: JsonObject, asked: set[str]) -> bool:
     """Whether `block` is one of the server's own tools, whole and with its call before it."""
     kind, call_id, answered = block.get("type"), block.get("id"), block.get("tool_use_id")
-    if type(kind) is not str or not kind or kind in _KNOWN or kind in _MEDIA:
+    if type(kind) is not str or not kind or kind in _KNOWN or kind in _USERS:
         return False
     if kind.endswith("_tool_result"):
         return type(answered) is str and answered in asked

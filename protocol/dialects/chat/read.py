@@ -58,8 +58,11 @@ def _answer(at: int, item: JsonObject, profile: Profile) -> ModelMessage:
     reasoning = (ReasoningBlock(thought),) if type(thought) is str and thought else ()
     calls = item.get("tool_calls")
     made = [_call(call, profile) for call in (calls if type(calls) is list else []) if type(call) is dict]
-    if type(item.get("function_call")) is dict:
+    if (
+        type(item.get("function_call")) is dict
+    ):  # how one call was made before there were several; it is sent as they are
         made.append(_call({"function": item["function_call"]}, profile))
+        item = {key: value for key, value in item.items() if key != "function_call"}
     spoken = _content(item.get("content"), profile)
     if item.get("content") is None:
         spoken = _said_aside(item, profile)
@@ -88,7 +91,10 @@ def _form(item: JsonObject, content: tuple[Block, ...], usual: tuple[str, ...]) 
     plain = len(content) == 1 and isinstance(content[0], TextBlock) and content[0].shape is None
     if tuple(item) == usual and listed != (plain or not content):
         return None
-    return blanked(item, COMPUTED)
+    form = blanked(item, COMPUTED)
+    if not listed and item.get("content") is not None:
+        form["content"] = ""  # None stays: then all that was said stood beside it
+    return form
 
 
 def _call(call: JsonObject, profile: Profile) -> ToolCallBlock:

@@ -115,12 +115,12 @@ class _Writer(BaseWriter):
 
     def _put(self, item: JsonObject) -> None:
         """Add an item, or make the last one longer if both are messages of one role."""
-        role = item.get("role")
+        role = _role_of(item)
         if not self._begun and role not in self.profile.input_roles:
             self._begun = True
             if self.profile.starts_with_user and role != "user":
                 self._begin()
-        if role and self.profile.merge and self._out and self._out[-1].get("role") == role:
+        if role and self.profile.merge and self._out and _role_of(self._out[-1]) == role:
             last = self._out[-1]
             kind = "output_text" if role == "assistant" else "input_text"
             parts = [*_as_parts(last["content"], kind), *_as_parts(item["content"], kind)]
@@ -130,13 +130,18 @@ class _Writer(BaseWriter):
 
     @staticmethod
     def _is_input(message: JsonObject) -> bool:
-        return message.get("role") not in (None, "assistant") or message.get("type") in ANSWERS.values()
+        return _role_of(message) not in (None, "assistant") or message.get("type") in ANSWERS.values()
 
 
 class Renderer(BaseRenderer):
     """Renders a history that grows."""
 
     _writer = _Writer
+
+
+def _role_of(item: JsonObject) -> str | None:
+    """Who says a message; what is none may have kept a `role` that means nothing."""
+    return item.get("role") if item.get("type") in (None, "message") else None
 
 
 # --- input -------------------------------------------------------------------------------------------------------

@@ -157,6 +157,14 @@ def test_the_copy_cannot_be_a_folder(fails, write, tmp_path):
     assert fails("recover", write(OPEN), "--out", tmp_path) == f"{tmp_path}: --out is a folder; name a file"
 
 
+@pytest.mark.parametrize("options", [(), ("--force",)])
+def test_the_copy_cannot_be_a_pipe_which_would_be_replaced_by_it(fails, write, tmp_path, options):
+    os.mkfifo(tmp_path / "pipe")
+    said = fails("recover", write(OPEN), "--out", tmp_path / "pipe", *options)
+    assert said == f"{tmp_path / 'pipe'}: --out is no file; name one, or - for standard output"
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_events_and_copy_do_not_share_standard_output(run, write):
     done = run("recover", write(OPEN), "--out", "-", "--json")
     assert (done.exit_code, done.stdout) == (2, "")

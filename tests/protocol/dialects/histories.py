@@ -202,6 +202,7 @@ _CHAT = objects(
     tool_call_id=word(LABELS),
     reasoning_content=word(TEXTS),
     refusal=st.none() | word(TEXTS),
+    function_call=st.none() | st.none() | objects(name=word(NAMES), arguments=word(ARGUMENTS)),
 )
 _ANTHROPIC_IMAGE = objects(
     type=kinds("image", "document"),
@@ -225,6 +226,7 @@ _ANTHROPIC_BLOCKS = (
     objects(type=kinds("server_tool_use"), id=kinds("srvtoolu_1", "bad"), name=kinds("web_search"), input=st.just({})),
     objects(type=kinds("web_search_tool_result"), tool_use_id=kinds("srvtoolu_1", "bad"), content=JUNK),
     objects(type=kinds("hologram", "container_upload")),
+    objects(type=kinds("search_result"), source=word(TEXTS), title=word(TEXTS), content=listed(_ANTHROPIC_TEXT)),
 )
 _ANTHROPIC = objects(role=kinds("user", "user", "assistant", "assistant", "critic"), content=listed(*_ANTHROPIC_BLOCKS))
 _RESPONSES_PARTS = (

@@ -204,6 +204,10 @@ HISTORIES = {
         *(_said(ToolCallBlock(label, "look", "{}")) for label in labels),
         *_results(labels),
     ],
+    "results of other labels": lambda labels: [
+        _said(*(ToolCallBlock(label, "look", "{}") for label in labels)),
+        *_results([f"other {number}" for number, _ in enumerate(labels)]),
+    ],
     "names of their own": lambda labels: [
         _said(*(ToolCallBlock(label, f"look {number}", "{}") for number, label in enumerate(labels))),
         *_results(labels),

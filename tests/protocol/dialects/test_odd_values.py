@@ -64,6 +64,70 @@ SAMPLES = {
 }
 
 
+KINDS = {
+    "chat": {
+        "role": ["user", "assistant", "system", "developer", "tool", "function"],
+        "type": ["text", "refusal", "image_url", "input_audio", "file", "function", "custom"],
+    },
+    "responses": {
+        "role": ["user", "assistant", "system", "developer"],
+        "type": [
+            "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
+            "custom_tool_call_output", "computer_call", "computer_call_output", "web_search_call", "item_reference",
+            "input_text", "output_text", "refusal", "input_image", "input_file", "summary_text", "reasoning_text",
+        ],
+    },
+    "anthropic": {
+        "role": ["user", "assistant", "system"],
+        "type": [
+            "text", "image", "document", "search_result", "tool_use", "tool_result", "thinking", "redacted_thinking",
+            "server_tool_use", "mcp_tool_use", "mcp_tool_result", "web_search_tool_result", "container_upload",
+        ],
+    },
+}  # fmt: skip
+"""Dialect -> what there is of each of these keys."""
+FIELDS = {
+    "chat": {
+        "content": "x",
+        "tool_calls": [{"id": "c9", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        "tool_call_id": "c1",
+        "function_call": {"name": "f", "arguments": "{}"},
+        "reasoning_content": "t",
+        "refusal": "no",
+        "audio": {"id": "a1"},
+        "name": "bob",
+        "text": "x",
+    },
+    "responses": {
+        "content": "x",
+        "output": "x",
+        "summary": [],
+        "call_id": "c1",
+        "name": "f",
+        "arguments": "{}",
+        "input": "x",
+        "id": "i1",
+        "text": "x",
+        "refusal": "no",
+    },
+    "anthropic": {
+        "content": "x",
+        "text": "x",
+        "id": "c9",
+        "name": "f",
+        "input": {},
+        "tool_use_id": "c1",
+        "thinking": "t",
+        "signature": "s",
+        "data": "d",
+        "source": "x",
+        "title": "x",
+        "is_error": True,
+    },
+}
+"""Dialect -> keys of its objects, with a value that each may have in some of them."""
+
+
 def paths(value, path=()):
     if path:
         yield path
@@ -86,6 +150,21 @@ def altered(dialect):
     return [replaced(SAMPLES[dialect], path, odd) for path in paths(SAMPLES[dialect]) for odd in ODD]
 
 
+def confused(dialect):
+    """The sample of a dialect, where an object has a key of another kind of object, or says that it is of that kind."""
+    kinds, sample = KINDS[dialect], SAMPLES[dialect]
+    entries = [(key, value) for key, values in kinds.items() for value in values]
+    for path in paths(sample):
+        if path[-1] in kinds:
+            yield from (replaced(sample, path, value) for value in kinds[path[-1]])
+        found = sample
+        for step in path:
+            found = found[step]
+        if isinstance(found, dict):
+            new = [(key, value) for key, value in [*entries, *FIELDS[dialect].items()] if key not in found]
+            yield from (replaced(sample, (*path, key), value) for key, value in new)
+
+
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES.keys())
 def test_no_value_in_any_place_is_too_odd_to_be_checked(profile):
     dialect = dialect_of(profile)
@@ -96,9 +175,18 @@ def test_no_value_in_any_place_is_too_odd_to_be_checked(profile):
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES.keys())
 def test_g9_whatever_value_stands_in_any_place_what_is_rendered_is_taken_and_stays_as_it_is(profile):
     dialect = dialect_of(profile)
-    for messages in altered(profile.dialect):
+    for messages in [*altered(profile.dialect), *confused(profile.dialect)]:
         if not all(isinstance(message, dict) for message in messages):
             continue  # that is refused with its place
         sent = dialect.render(dialect.read(messages, profile), profile)
         assert dialect.problems(sent, profile) == [], messages
         assert dialect.render(dialect.read(sent, profile), profile) == sent, messages
+
+
+@pytest.mark.parametrize("aside", [{"refusal": "no"}, {"audio": {"id": "a1"}}])
+@pytest.mark.parametrize("content", ["b", [{"type": "text", "text": "b"}]])
+def test_what_an_answer_says_is_kept_whatever_stands_beside_it(content, aside):
+    profile = PROFILES["openai"]
+    said = {"role": "assistant", "content": content, **aside}
+    messages = [{"role": "user", "content": "a"}, said]
+    assert dialect_of(profile).render(dialect_of(profile).read(messages, profile), profile) == messages

@@ -118,6 +118,15 @@ def test_what_was_rendered_is_rendered_the_same_when_it_is_read(data, profile, h
 @EVERY_PROFILE
 @FEW
 @given(data=st.data())
+def test_what_was_made_of_a_foreign_list_stays_as_it_is(data, profile, histories):
+    dialect = dialect_of(profile)
+    sent = render(dialect.read(data.draw(histories.foreign[profile.dialect]), profile), profile)
+    assert json.dumps(render(dialect.read(sent, profile), profile)) == json.dumps(sent)
+
+
+@EVERY_PROFILE
+@FEW
+@given(data=st.data())
 def test_a_history_is_rendered_the_same_each_time(data, profile, histories):
     messages = data.draw(histories.messages)
     assert json.dumps(render(messages, profile)) == json.dumps(render(messages, profile))
