@@ -19,10 +19,10 @@ __all__ = ["adopt_cell", "construct", "unprepared"]
 
 
 class _UnderConstruction(threading.local):
-    """The cells whose actors this thread is making, the innermost last; None once it was adopted."""
+    """The cells whose actors this thread makes, and what makes them; the innermost last, None once it was adopted."""
 
     def __init__(self) -> None:
-        self.cells: list[ActorCell | None] = []
+        self.cells: list[tuple[ActorCell, Callable[..., Any]] | None] = []
 
 
 _under_construction = _UnderConstruction()  # slow to get at, so once for each use
@@ -36,7 +36,7 @@ def construct(cell: ActorCell, factory: Callable[..., Any], args: tuple[Any, ...
 
     """
     cells = _under_construction.cells
-    cells.append(cell)
+    cells.append((cell, factory))
     try:
         actor = factory(*args, **kwargs)
     finally:
@@ -44,7 +44,7 @@ def construct(cell: ActorCell, factory: Callable[..., Any], args: tuple[Any, ...
     if getattr(actor, "_cell", None) is not cell:
         raise TypeError(
             f"{factory!r} made {actor!r}, which is no new TrioActor. "
-            "Did you forget to call super().__init__() in an actor's __init__(), before it makes other actors?"
+            "Did you forget to call super().__init__() in an actor's __init__()?"
         )
     return actor  # type: ignore[no-any-return]  # checked above
 
@@ -63,15 +63,22 @@ def unprepared() -> Iterator[None]:
 def adopt_cell(actor: TrioActor) -> ActorCell:
     """Return the cell that this actor was made for. Called by `TrioActor.__init__`, once."""
     cells = _under_construction.cells
-    cell = cells[-1] if cells else None
-    if cell is None:
+    prepared = cells[-1] if cells else None
+    cell: ActorCell
+    if prepared is None or _is_of_another_class(actor, prepared[1]):
         from quiesce.actors.kernel.default_system import default_cell  # noqa: PLC0415  # that is made of cells
 
         cell = default_cell()
     else:
+        cell = prepared[0]
         cells[-1] = None
     cell.actor = actor
     cell.actor_class = type(actor)
     if cell.bounds is not None or type(actor).inbox_limit is not None:
         cell.bound_inbox(type(actor))
     return cell
+
+
+def _is_of_another_class(actor: TrioActor, factory: Callable[..., Any]) -> bool:
+    """Whether it is one that an `__init__` makes directly, before it calls its own `super().__init__()`."""
+    return isinstance(factory, type) and not isinstance(actor, factory)

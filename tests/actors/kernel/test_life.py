@@ -169,6 +169,24 @@ async def test_forgetting_super_init_is_a_clear_error():
             await system.spawn(Forgetful)
 
 
+def test_an_actor_made_directly_in_a_constructor_never_takes_the_place_of_its_maker():
+    class Maker(TrioActor):
+        def __init__(self, first):
+            if first:
+                self.helper = Def()
+            super().__init__()
+            if not first:
+                self.helper = Def()
+
+    with ActorSystem.on_thread() as system:
+        for first in (True, False):
+            maker = system.spawn(Maker, first).get()
+            helper = maker._cell.actor.helper
+            assert maker.actor_class is Maker
+            assert helper.actor_ref is not maker
+            assert helper.actor_system is not system
+
+
 async def test_spawning_the_same_actor_again_is_a_clear_error():
     async with ActorSystem() as system:
         actor = (await system.spawn(Def))._cell.actor
