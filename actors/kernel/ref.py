@@ -63,15 +63,19 @@ class ActorRef(pykka.ActorRef[Any], Generic[A]):
         """
         cell = self._cell
         state = cell.state
-        if state < EXITING and get_ident() == cell.system.thread:
-            inbox = cell.inbox
-            if inbox is NO_INBOX:
-                inbox = cell.made_inbox()
-            inbox.append(message)
-            if state == IDLE:
-                cell.state = READY
-                cell.system.dispatcher.schedule(cell)
-            return
+        if get_ident() == cell.system.thread:
+            if state == READY:  # it has an inbox and will come to it: nearly always so, in a flood
+                cell.inbox.append(message)
+                return
+            if state < EXITING:
+                inbox = cell.inbox
+                if inbox is NO_INBOX:
+                    inbox = cell.made_inbox()
+                inbox.append(message)
+                if state == IDLE:
+                    cell.state = READY
+                    cell.system.dispatcher.schedule(cell)
+                return
         if state >= EXITING and not cell.kept:
             cell.system.dead_letters.add(cell, message)
             raise cell.dead_error(f"{self} not found")
