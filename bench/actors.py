@@ -1,9 +1,9 @@
 """The kernel beside Pykka: messages, asks, life and memory of actors; and what Trio and asyncio allow at most.
 
-Each side runs in a process of its own, several times in turn with the others. A run takes the best of some rounds,
-which keeps out what else the machine does; a round is long enough for the processor's caches to be warm in most of it.
-The figures are medians of the runs. A row of the table that has a target says how many times faster than Pykka the
-kernel has to be.
+Each side runs in a process of its own, several times in turn with the others, and measures everything in some rounds,
+each long enough for the processor's caches to be warm in most of it. A figure is the median of all rounds of all runs:
+the best round of threads, which by chance waited for nothing, says little about them. A row of the table that has a
+target says how many times faster than Pykka the kernel has to be.
 """
 
 # ruff: noqa: ANN401  # messages and their answers may be anything
@@ -44,6 +44,8 @@ from quiesce.actors.kernel import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+Times = dict[str, list[float]]
+"""The same for `Figures`, of each round."""
 Figures = dict[str, float]
 """What was measured -> seconds for one of it; bytes in rows of memory, seconds late in rows of fairness."""
 
@@ -65,7 +67,7 @@ class Size:
 
 
 FULL = Size(messages=25_000, lives=2_000, crowd=20_000, flood=1_000_000, rounds=5)
-QUICK = Size(messages=5_000, lives=300, crowd=5_000, flood=200_000, rounds=2)
+QUICK = Size(messages=5_000, lives=300, crowd=5_000, flood=200_000, rounds=3)
 RING = 100
 THREADS = 10
 TICK = 0.001
@@ -110,10 +112,10 @@ LATENESS_TARGET = 0.005
 
 
 class Watch:
-    """The time of `count` operations in a block, as seconds for one of them; of several rounds the best."""
+    """The time of `count` operations in a block, as seconds for one of them: of one round."""
 
-    def __init__(self, figures: Figures, name: str, count: int) -> None:
-        self._figures, self._name, self._count = figures, name, count
+    def __init__(self, times: Times, name: str, count: int) -> None:
+        self._times, self._name, self._count = times, name, count
 
     def __enter__(self) -> None:
         gc.collect()
@@ -122,7 +124,7 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             seconds = (time.perf_counter() - self._began) / self._count
-            self._figures[self._name] = min(seconds, self._figures.get(self._name, seconds))
+            self._times.setdefault(self._name, []).append(seconds)
 
 
 def _resident() -> int:
@@ -180,29 +182,29 @@ class AsyncLink(Link):
 KINDS = {"def": (Echo, Link), "async": (AsyncEcho, AsyncLink)}
 
 
-async def _measure_messages(figures: Figures, kind: str, cls: type[TrioActor], size: Size) -> None:
+async def _measure_messages(times: Times, kind: str, cls: type[TrioActor], size: Size) -> None:
     async with ActorSystem() as system:
         ref = await system.spawn(cls)
         await ref.ask(0)
-        with Watch(figures, f"{kind} tell", size.messages):
+        with Watch(times, f"{kind} tell", size.messages):
             for _ in range(size.messages):
                 ref.tell(1)
             await ref.ask(2)
-        with Watch(figures, f"{kind} ask", size.messages):
+        with Watch(times, f"{kind} ask", size.messages):
             for _ in range(size.messages):
                 await ref.ask(1)
-        with Watch(figures, f"{kind} pipelined", size.messages):
+        with Watch(times, f"{kind} pipelined", size.messages):
             for _ in range(size.messages // 1000):
                 for reply in [ref.ask(number) for number in range(1000)]:
                     await reply
-        with Watch(figures, f"{kind} life", size.lives):
+        with Watch(times, f"{kind} life", size.lives):
             for _ in range(size.lives):
                 one = await system.spawn(cls)
                 await one.ask(1)
                 await one.stop()
 
 
-async def _measure_ring(figures: Figures, kind: str, cls: type[Link], size: Size) -> None:
+async def _measure_ring(times: Times, kind: str, cls: type[Link], size: Size) -> None:
     async with ActorSystem() as system:
         refs = [await system.spawn(cls) for _ in range(RING)]
         for ref, after in zip(refs, [*refs[1:], refs[0]], strict=True):
@@ -211,12 +213,12 @@ async def _measure_ring(figures: Figures, kind: str, cls: type[Link], size: Size
         arrived = trio.Event()
         for ref in refs:
             ref._cell.actor.arrived = arrived  # noqa: SLF001  # as above
-        with Watch(figures, f"{kind} ring", size.messages):
+        with Watch(times, f"{kind} ring", size.messages):
             refs[0].tell(size.messages)
             await arrived.wait()
 
 
-async def _measure_memory(figures: Figures, kind: str, cls: type[TrioActor], size: Size) -> None:
+async def _measure_memory(times: Times, kind: str, cls: type[TrioActor], size: Size) -> None:
     async with ActorSystem() as system:
         await (await system.spawn(cls)).ask(0)
         gc.collect()
@@ -226,13 +228,13 @@ async def _measure_memory(figures: Figures, kind: str, cls: type[TrioActor], siz
             for ref in refs:
                 await ref.ask(0)
         gc.collect()
-        figures[f"{kind} memory"] = (_resident() - before) / size.crowd
+        times.setdefault(f"{kind} memory", []).append((_resident() - before) / size.crowd)
 
 
-async def _measure_actors(figures: Figures, name: str, count: int) -> None:
+async def _measure_actors(times: Times, name: str, count: int) -> None:
     """Start so many, tell and ask each, and stop each, the oldest first."""
     async with ActorSystem() as system:
-        with Watch(figures, name, count):
+        with Watch(times, name, count):
             refs = [await system.spawn(Echo) for _ in range(count)]
             for number, ref in enumerate(refs):
                 ref.tell(number)
@@ -242,31 +244,31 @@ async def _measure_actors(figures: Figures, name: str, count: int) -> None:
         assert len(system) == 0
 
 
-async def _measure_children(figures: Figures, count: int) -> None:
+async def _measure_children(times: Times, count: int) -> None:
     """Add so many to a dynamic supervisor, and take them away again, the oldest first."""
     spec = ChildSpec("echo", Echo, restart="temporary")
     async with ActorSystem() as system:
         supervisor = await system.spawn(DynamicSupervisor)
-        with Watch(figures, f"{count} children", count):
+        with Watch(times, f"{count} children", count):
             for ref in [await supervisor.ask(StartChild(spec)) for _ in range(count)]:
                 await supervisor.ask(TerminateChild(ref))
         assert len(system) == 1
 
 
-def _measure_threads(figures: Figures, name: str, ask: Callable[[int], object], each: int) -> None:
+def _measure_threads(times: Times, name: str, ask: Callable[[int], object], each: int) -> None:
     def run() -> None:
         for number in range(each):
             ask(number)
 
     threads = [threading.Thread(target=run) for _ in range(THREADS)]
-    with Watch(figures, name, each * THREADS):
+    with Watch(times, name, each * THREADS):
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
 
-async def _measure_fairness(figures: Figures, size: Size) -> None:
+async def _measure_fairness(times: Times, size: Size) -> None:
     """How late a timer is on a loop whose one actor has been told a flood of messages, and how late by itself."""
     async with ActorSystem() as system:
         ref = await system.spawn(Echo)
@@ -276,8 +278,8 @@ async def _measure_fairness(figures: Figures, size: Size) -> None:
         beside = await _lateness(drained.done)
     ticks = iter(beside)
     alone = await _lateness(lambda: next(ticks, None) is None)
-    figures["fairness p99"] = sorted(beside)[int(len(beside) * 0.99)]
-    figures["fairness alone"] = sorted(alone)[int(len(alone) * 0.99)]
+    times.setdefault("fairness p99", []).append(sorted(beside)[int(len(beside) * 0.99)])
+    times.setdefault("fairness alone", []).append(sorted(alone)[int(len(alone) * 0.99)])
 
 
 async def _lateness(enough: Callable[[], bool]) -> list[float]:
@@ -289,27 +291,27 @@ async def _lateness(enough: Callable[[], bool]) -> list[float]:
     return late
 
 
-def measure_kernel(size: Size) -> Figures:
-    """All of the kernel's figures."""
-    figures: Figures = {}
+def measure_kernel(size: Size) -> Times:
+    """All that is measured of the kernel."""
+    times: Times = {}
     for kind, (echo, link) in KINDS.items():
-        trio.run(_measure_memory, figures, kind, echo, size)
+        trio.run(_measure_memory, times, kind, echo, size)
         for _ in range(size.rounds):
-            trio.run(_measure_messages, figures, kind, echo, size)
-            trio.run(_measure_ring, figures, kind, link, size)
+            trio.run(_measure_messages, times, kind, echo, size)
+            trio.run(_measure_ring, times, kind, link, size)
             with ActorSystem.on_thread() as system:
-                _measure_threads(figures, f"{kind} threads", system.spawn(echo).get().ask, size.messages // 100)
+                _measure_threads(times, f"{kind} threads", system.spawn(echo).get().ask, size.messages // 100)
     for count, rounds in ((1_000, size.rounds), (10_000, 2)):
         for _ in range(rounds):
-            trio.run(_measure_children, figures, count)
+            trio.run(_measure_children, times, count)
     for count, rounds in ((1_000, size.rounds), (100_000, 1)):
         for _ in range(rounds):
-            trio.run(_measure_actors, figures, f"{count} actors", count)
+            trio.run(_measure_actors, times, f"{count} actors", count)
     gc.disable()  # it looks at all that are alive, now and then
-    trio.run(_measure_actors, figures, "100000 actors, no gc", 100_000)
+    trio.run(_measure_actors, times, "100000 actors, no gc", 100_000)
     gc.enable()
-    trio.run(_measure_fairness, figures, size)
-    return figures
+    trio.run(_measure_fairness, times, size)
+    return times
 
 
 # --- Pykka -------------------------------------------------------------------------------------------------------
@@ -340,56 +342,56 @@ class ThreadLink(pykka.ThreadingActor):
             self.arrived.set()
 
 
-def measure_pykka(size: Size) -> Figures:
-    """The figures of Pykka's actors on threads."""
-    figures: Figures = {}
+def measure_pykka(size: Size) -> Times:
+    """The same of Pykka's actors on threads."""
+    times: Times = {}
     try:
-        _measure_pykka_memory(figures, size)
+        _measure_pykka_memory(times, size)
         for _ in range(size.rounds):
-            _measure_pykka_messages(figures, size)
-            _measure_pykka_ring(figures, size)
+            _measure_pykka_messages(times, size)
+            _measure_pykka_ring(times, size)
             pykka.ActorRegistry.stop_all()
     finally:
         pykka.ActorRegistry.stop_all()
-    return figures
+    return times
 
 
-def _measure_pykka_memory(figures: Figures, size: Size) -> None:
+def _measure_pykka_memory(times: Times, size: Size) -> None:
     ThreadEcho.start().ask(0)
     gc.collect()
     before = _resident()
     for _ in range(size.crowd):
         ThreadEcho.start()
-    figures["pykka memory"] = (_resident() - before) / size.crowd
+    times.setdefault("pykka memory", []).append((_resident() - before) / size.crowd)
     pykka.ActorRegistry.stop_all()
 
 
-def _measure_pykka_messages(figures: Figures, size: Size) -> None:
+def _measure_pykka_messages(times: Times, size: Size) -> None:
     ref = ThreadEcho.start()
-    with Watch(figures, "pykka tell", size.messages):
+    with Watch(times, "pykka tell", size.messages):
         for _ in range(size.messages):
             ref.tell(1)
         ref.ask(2)
-    with Watch(figures, "pykka ask", size.messages):
+    with Watch(times, "pykka ask", size.messages):
         for _ in range(size.messages):
             ref.ask(1)
-    with Watch(figures, "pykka pipelined", size.messages):
+    with Watch(times, "pykka pipelined", size.messages):
         for _ in range(size.messages // 1000):
             pykka.get_all([ref.ask(number, block=False) for number in range(1000)])
-    with Watch(figures, "pykka life", size.lives):
+    with Watch(times, "pykka life", size.lives):
         for _ in range(size.lives):
             one = ThreadEcho.start()
             one.ask(1)
             one.stop()
-    _measure_threads(figures, "pykka threads", ref.ask, size.messages // 10)
+    _measure_threads(times, "pykka threads", ref.ask, size.messages // 10)
 
 
-def _measure_pykka_ring(figures: Figures, size: Size) -> None:
+def _measure_pykka_ring(times: Times, size: Size) -> None:
     arrived = threading.Event()
     refs = [ThreadLink.start(arrived) for _ in range(RING)]
     for ref, after in zip(refs, [*refs[1:], refs[0]], strict=True):
         ref.proxy().after = after
-    with Watch(figures, "pykka ring", size.messages):
+    with Watch(times, "pykka ring", size.messages):
         refs[0].tell(size.messages)
         arrived.wait()
 
@@ -397,21 +399,21 @@ def _measure_pykka_ring(figures: Figures, size: Size) -> None:
 # --- limits ------------------------------------------------------------------------------------------------------
 
 
-def measure_limits(size: Size) -> Figures:
+def measure_limits(size: Size) -> Times:
     """What the parts cost of which any actor runtime here has to be made."""
-    figures: Figures = {}
+    times: Times = {}
     for _ in range(size.rounds):
-        _measure_deque(figures, size.messages)
-        _measure_hand_over(figures, size.messages // 5)
-        asyncio.run(_measure_asyncio_queue(figures, size.messages))
-        trio.run(_measure_bare_ask, figures, size.messages)
-        trio.run(_measure_trio, figures, size.messages)
-    return figures
+        _measure_deque(times, size.messages)
+        _measure_hand_over(times, size.messages // 5)
+        asyncio.run(_measure_asyncio_queue(times, size.messages))
+        trio.run(_measure_bare_ask, times, size.messages)
+        trio.run(_measure_trio, times, size.messages)
+    return times
 
 
-def _measure_deque(figures: Figures, count: int) -> None:
+def _measure_deque(times: Times, count: int) -> None:
     inbox: deque[int] = deque()
-    with Watch(figures, "limit deque and a call", count):
+    with Watch(times, "limit deque and a call", count):
         for number in range(count):
             inbox.append(number)
             _handle(inbox.popleft())
@@ -421,7 +423,7 @@ def _handle(message: int) -> int:
     return message
 
 
-def _measure_hand_over(figures: Figures, count: int) -> None:
+def _measure_hand_over(times: Times, count: int) -> None:
     """What one thread gives another, which waits for it: so much of the time of actors on threads is no Python."""
     there: SimpleQueue[int] = SimpleQueue()
     back: SimpleQueue[int] = SimpleQueue()
@@ -432,7 +434,7 @@ def _measure_hand_over(figures: Figures, count: int) -> None:
 
     server = threading.Thread(target=serve)
     server.start()
-    with Watch(figures, "limit hand-over to another thread", 2 * count):
+    with Watch(times, "limit hand-over to another thread", 2 * count):
         for number in range(count):
             there.put(number)
             back.get()
@@ -452,14 +454,14 @@ class _Bare:
         yield
 
 
-async def _measure_bare_ask(figures: Figures, count: int) -> None:
+async def _measure_bare_ask(times: Times, count: int) -> None:
     """A handler called and its answer awaited: an ask without an actor, a context, a cancellation or an error."""
-    with Watch(figures, "limit bare ask", count):
+    with Watch(times, "limit bare ask", count):
         for number in range(count):
             await _Bare(_handle(number))
 
 
-async def _measure_asyncio_queue(figures: Figures, count: int) -> None:
+async def _measure_asyncio_queue(times: Times, count: int) -> None:
     there: asyncio.Queue[int] = asyncio.Queue()
     back: asyncio.Queue[int] = asyncio.Queue()
 
@@ -468,15 +470,15 @@ async def _measure_asyncio_queue(figures: Figures, count: int) -> None:
             await back.put(await there.get())
 
     server = asyncio.create_task(serve())
-    with Watch(figures, "limit asyncio.Queue round trip", count):
+    with Watch(times, "limit asyncio.Queue round trip", count):
         for number in range(count):
             await there.put(number)
             await back.get()
     server.cancel()
 
 
-async def _measure_trio(figures: Figures, count: int) -> None:
-    with Watch(figures, "limit Trio checkpoint", count):
+async def _measure_trio(times: Times, count: int) -> None:
+    with Watch(times, "limit Trio checkpoint", count):
         for _ in range(count):
             await trio.lowlevel.checkpoint()
     there, requests = trio.open_memory_channel[int](1)
@@ -488,7 +490,7 @@ async def _measure_trio(figures: Figures, count: int) -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
-        with Watch(figures, "limit channel round trip", count):
+        with Watch(times, "limit channel round trip", count):
             for number in range(count):
                 await there.send(number)
                 await back.receive()
@@ -497,14 +499,14 @@ async def _measure_trio(figures: Figures, count: int) -> None:
 
 # --- the runs and the table --------------------------------------------------------------------------------------
 
-SIDES: dict[str, Callable[[Size], Figures]] = {
+SIDES: dict[str, Callable[[Size], Times]] = {
     "kernel": measure_kernel,
     "pykka": lambda size: measure_pykka(size.threaded),
     "limits": measure_limits,
 }
 
 
-def _run(side: str, *, quick: bool) -> Figures:
+def _run(side: str, *, quick: bool) -> Times:
     """Measure one side once, in a process of its own."""
     command = [sys.executable, "-m", "bench", "actors", "--side", side, *(["--quick"] if quick else [])]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)  # noqa: S603  # this program itself
@@ -512,12 +514,12 @@ def _run(side: str, *, quick: bool) -> Figures:
 
 
 def _medians(runs: int, *, quick: bool) -> Figures:
-    """Run all sides in turn, several times; the median of each figure."""
-    found: dict[str, list[float]] = {}
+    """Run all sides in turn, several times; the median of all rounds."""
+    found: Times = {}
     for _ in range(runs):
         for side in SIDES:
-            for name, value in _run(side, quick=quick).items():
-                found.setdefault(name, []).append(value)
+            for name, seconds in _run(side, quick=quick).items():
+                found.setdefault(name, []).extend(seconds)
     return {name: statistics.median(values) for name, values in found.items()}
 
 
