@@ -138,7 +138,7 @@ class ActorCell(EndingCell):
         if ref is None:
             ref = self.system.ref_to(self)
             self._ref = ref if self.state < DEAD else weakref.ref(ref)
-        return cast("ActorRef[Any]", ref)
+        return ref  # type: ignore[return-value]  # it has been followed if it was weak
 
     def loosen_ref(self) -> None:
         """Keep the ref no longer than others do."""

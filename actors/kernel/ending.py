@@ -412,7 +412,7 @@ class EndingCell:
         if self.state == DEAD:
             return
         self.state = DEAD
-        cell = cast("ActorCell", self)
+        cell: ActorCell = self  # type: ignore[assignment]  # the other half is always there
         cell.loosen_ref()
         self.system.remove(cell)
 
@@ -434,7 +434,7 @@ class EndingCell:
 
     def _await_stop(self, reply: Reply[bool] | None) -> None:
         if reply is not None:
-            reply._cell = cast("ActorCell", self)
+            reply._cell = self  # type: ignore[assignment]  # the other half is always there
             self.stops = [*(self.stops or ()), reply]
 
     def dead_error(self, why: str) -> ActorDeadError:
