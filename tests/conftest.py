@@ -30,6 +30,32 @@ def _beside(name):
     return module
 
 
+class Work:
+    """Counts how many instructions of Python are executed inside of it, on this thread."""
+
+    def __init__(self):
+        self.done = 0
+
+    def __enter__(self):
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_):
+        sys.settrace(self._before)
+
+    def _trace(self, frame, event, _):
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        self.done += event == "opcode"
+        return self._trace
+
+
+@pytest.fixture(scope="session")
+def work():
+    """The class `Work`: how the cost of something is tested without a clock."""
+    return Work
+
+
 @pytest.fixture(scope="session")
 def logs():
     """The module `tests/logs.py`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Child", "ChildEnded", "Leaving"]
 
 _WARN_EVERY: Final = 5.0  # seconds between two warnings about a child that was cancelled and does not end
+_numbers: Final = count()
 
 
 class Leaving(enum.Enum):
@@ -64,6 +66,7 @@ class Child:
         "heeding",
         "lasted",
         "leaving",
+        "number",
         "restart",
         "spec",
         "state",
@@ -72,6 +75,7 @@ class Child:
 
     def __init__(self, spec: ChildSpec, supervisor: ActorCell) -> None:
         self.spec = spec
+        self.number = next(_numbers)  # later ones were added later
         self.cell: ActorCell | None = None
         self.state = ChildState.DOWN
         self.leaving = Leaving.NOT
@@ -239,7 +243,7 @@ class Child:
     def _tell_end(self) -> None:
         if self.has_ended() and self._supervisor.state < EXITING:  # else it is about to stop every child
             self._supervisor.deliver(ChildEnded(self), None)
-            self._supervisor.actor._sibling_ended()  # type: ignore[union-attr]  # noqa: SLF001  # it is its supervisor's
+            self._supervisor.actor._sibling_ended(self)  # type: ignore[union-attr]  # noqa: SLF001  # it is its supervisor's
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 from functools import wraps
-from itertools import takewhile
 from logging import ERROR
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -101,6 +100,7 @@ class Supervising(TrioActor):
         self._restarts = 0
         self._children: dict[Hashable, Child] = {}  # in start order
         self._being_started: Hashable = None  # of those that are started one at a time
+        self._ended: set[Child] = set()  # by themselves, which is in the inbox; of those that fall together
         self._patience = trio.CancelScope()
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -198,8 +198,9 @@ class Supervising(TrioActor):
         return True
 
     async def _stop_group(self, decision: Decision) -> None:
+        forget = set(decision.forget)
         for key in decision.stop:
-            forgotten = key in decision.forget
+            forgotten = key in forget
             await self._children[key].stop(Leaving.FOR_GOOD if forgotten else Leaving.FOR_RESTART)
             if forgotten:
                 del self._children[key]
@@ -250,11 +251,15 @@ class Supervising(TrioActor):
         """Find the child that has ended and will take this one, started after it, along; one that is done does not."""
         if self._rules.strategy == "one_for_one":
             return None
-        earlier = takewhile(lambda other: other != key, self._children)
-        return next((self._children[other] for other in earlier if self._children[other].has_fallen()), None)
+        number = self._children[key].number
+        fallen = (child for child in self._ended if child.number < number and child.has_fallen())
+        return min(fallen, key=lambda child: child.number, default=None)
 
-    def _sibling_ended(self) -> None:
+    def _sibling_ended(self, child: Child) -> None:
         """Cut short the start of a child whose elder has ended: it may be waiting for that one, and so for ever."""
+        if self._rules.strategy == "one_for_one":
+            return
+        self._ended.add(child)
         key = self._being_started
         if key is not None and self._fallen_before(key) is not None:
             self._children[key].abort_start()

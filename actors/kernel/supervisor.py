@@ -134,6 +134,7 @@ class Supervisor(Supervising):
     @receive(ChildEnded)
     async def _child_ended(self, message: ChildEnded) -> None:
         child = message.child
+        self._ended.discard(child)
         if not child.has_ended() or self._children.get(child.spec.id) is not child:
             return
         restart = self._judge(child.spec.id, child.reason, child.error)

@@ -287,6 +287,20 @@ async def test_messages_to_those_taken_along_wait_for_their_next_incarnation(fam
         assert family.take_events() == "!b ~a -a +a +b queued>a"
 
 
+@pytest.mark.parametrize("strategy", ["one_for_all", "rest_for_one"])
+async def test_the_restart_of_a_group_takes_time_that_grows_as_the_group(family, work, strategy):
+    done = []
+    for size in (100, 100, 800):  # the first one is for what is made once
+        names = [f"{size} {number}" for number in range(size)]
+        async with ActorSystem() as system:
+            await system.spawn(Supervisor, family.specs(names), strategy=strategy)
+            with work() as restart:
+                family.crash(names[0])
+                await family.settle()
+            done.append(restart.done)
+    assert done[2] < done[1] * 8 * 1.5
+
+
 async def test_a_failing_start_in_one_for_all_stops_those_already_restarted_and_tries_again(family):
     async with ActorSystem() as system:
         supervisor = await system.spawn(Supervisor, family.specs("abcd"), strategy="one_for_all")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
@@ -17,31 +16,20 @@ SLACK = 1.5
 """Of what is linear, so much more may be done: tables grow in steps, and there is sorting."""
 
 
-def work(function):
-    """How many instructions of Python `function()` executes."""
-    count = 0
-
-    def trace(frame, event, _):
-        nonlocal count
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        function()
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def assert_linear(prepare, do):
+@pytest.fixture
+def assert_linear(work):
     """`do(prepare(n))` takes no more than n times as long."""
-    small, large = (prepare(number) for number in (SMALL, SMALL * FACTOR))
-    do(small)  # what is made once
-    few, many = work(lambda: do(small)), work(lambda: do(large))
-    assert many <= few * FACTOR * SLACK
+
+    def check(prepare, do):
+        small, large = (prepare(number) for number in (SMALL, SMALL * FACTOR))
+        do(small)  # what is made once
+        with work() as few:
+            do(small)
+        with work() as many:
+            do(large)
+        assert many.done <= few.done * FACTOR * SLACK
+
+    return check
 
 
 # --- message lists -----------------------------------------------------------------------------------------------
@@ -156,7 +144,7 @@ def _transcript(dialect, messages):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
 @pytest.mark.parametrize("do", [check_transcript, repair])
-def test_a_transcript_is_checked_and_repaired_in_linear_time(do, dialect, shape, labels):
+def test_a_transcript_is_checked_and_repaired_in_linear_time(assert_linear, do, dialect, shape, labels):
     def prepare(number):
         return _transcript(dialect, shape(dialect, [LABELS[labels](index) for index in range(number)]))
 
@@ -166,7 +154,7 @@ def test_a_transcript_is_checked_and_repaired_in_linear_time(do, dialect, shape,
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
-def test_a_message_list_is_read_in_linear_time(dialect, shape, labels):
+def test_a_message_list_is_read_in_linear_time(assert_linear, dialect, shape, labels):
     used = lenient_profile(dialect)
 
     def prepare(number):
@@ -222,7 +210,7 @@ HISTORIES = {
 @pytest.mark.parametrize(
     "profile", ["openai", "strict-chat", "openai-responses", "strict-responses", "anthropic", "strict-anthropic"]
 )
-def test_a_history_is_rendered_in_linear_time(profile, history, labels):
+def test_a_history_is_rendered_in_linear_time(assert_linear, profile, history, labels):
     used = PROFILES[profile]
 
     def prepare(number):
